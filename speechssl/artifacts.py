@@ -34,7 +34,7 @@ except ImportError:  # Windows, where locks do nothing
 CARD = "card.json"
 MADE_FROM = "made_from.json"  # the record of a stage
 CORPUS_RECORD = "settings.json"  # the record of a stage that prepares a corpus
-_HELD = threading.local()  # its `folders` are those that the thread holds
+_HELD = threading.local()  # its `folders`: the set of folders that this thread has locked
 
 
 # ---- files
@@ -59,10 +59,11 @@ def replacing(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def name_refused_file(place: Path | str) -> Iterator[None]:
-    """Let an OSError name `place` where it names no file, or the temporary one of `replacing`.
+    """Make the OSErrors of the block name `place` where they name no file, or only the temporary
+    file of `replacing`.
 
-    Libraries in Rust (safetensors, tokenizers) raise errors of their own, whose message has the
-    number of the system's error: they become OSErrors.
+    Libraries in Rust (safetensors, tokenizers) raise their own errors, whose message ends with the
+    number of the system's error; such an error is raised again as an OSError.
     """
     try:
         yield
@@ -80,8 +81,11 @@ def name_refused_file(place: Path | str) -> Iterator[None]:
 
 
 def describe_refusal(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
-    """Say in one sentence what a file system refused. place: the file, if the error names none;
-    machine: " on ..."."""
+    """Say in one sentence what a file system refused.
+
+    place: the file, for an error that names none; machine: text behind the name of the file, such
+    as " on node-3".
+    """
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {where} is full; free space and give the same command"
@@ -95,15 +99,17 @@ def write_text(path: Path | str, text: str) -> None:
 
 
 def read_text(path: Path, remedy: str, what: str = "") -> str:
-    """Read a text that others wrote, in UTF-8, without changing its line ends.
+    """Read a text file in UTF-8 that the user gave. Its line ends are not changed, and a byte order
+    mark is removed.
 
-    remedy: end of the message; what: its noun before the path, such as "the list". Raises
-    InputError for a file that cannot be read.
+    Raises InputError for a file that cannot be read; its message names the file by `what`, such as
+    "the list", and the path, and ends with `remedy`.
     """
     try:
         return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {what}{what and ' '}{path} ({error}); {remedy}") from error
+        name = f"{what} {path}" if what else str(path)
+        raise InputError(f"cannot read {name} ({error}); {remedy}") from error
 
 
 def write_json(path: Path | str, value: Any) -> None:
@@ -117,8 +123,8 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file, as of `write_json`. Raises InputError when it is missing or is not JSON, or
-    when a card is not an object."""
+    """Read a JSON file that speechssl wrote. Raises InputError when it is missing or is not JSON,
+    or when a card is not an object."""
     path = Path(path)
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
@@ -134,8 +140,8 @@ def read_json(path: Path | str) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON that others wrote. Raises ValueError for other text, for deep nesting, and for an
-    object that has a name twice, of which a reader would silently lose one value."""
+    """Parse a JSON text. Raises ValueError for text that is not JSON, for deep nesting, and for an
+    object that has a name twice, because one of the two values would be lost silently."""
     try:
         return json.loads(text, object_pairs_hook=_make_object)
     except RecursionError:
@@ -200,38 +206,39 @@ def say_what_differs(names: Sequence[str]) -> str:
 @contextmanager
 def lock_folder(folder: Path, wait: bool = True, shared: bool = False) -> Iterator[None]:
     """Hold the lock of a folder, which is created if it does not exist. The lock ends with the
-    block, and with a killed process.
+    block, and when the process is killed.
 
-    wait: for another run that holds the lock; without it, that is an InputError. shared: other runs
-    that share the lock may hold it too. A thread may lock a folder that it holds already.
+    wait: wait while another run holds the lock; False: raise InputError then. shared: runs that all
+    lock the folder as shared hold the lock together. A thread may lock a folder again that it has
+    locked already.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    held: set[Path] = _HELD.__dict__.setdefault("folders", set())
+    locked: set[Path] = _HELD.__dict__.setdefault("folders", set())
     key = folder.resolve()
-    if key in held or fcntl is None:
+    if key in locked or fcntl is None:
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
-        held.add(key)
+        locked.add(key)
         yield
     except BlockingIOError:
         raise InputError(
             f"another run is writing into {folder}; wait for it or choose another folder"
         ) from None
     finally:
-        held.discard(key)
+        locked.discard(key)
         os.close(handle)
 
 
 @contextmanager
 def hold_output(out: Path) -> Iterator[None]:
-    """Hold the output folder of a verb for the length of the block.
+    """Lock the output folder of a verb (a subcommand) for the length of the block.
 
-    Raises InputError where another run holds it. A folder that is empty at the end is removed, so
-    that a verb that fails at once leaves nothing behind.
+    Raises InputError where another run has locked it. A folder that is empty at the end is removed,
+    so that a verb that fails at once leaves nothing behind.
     """
     if not is_main():
         yield
@@ -265,8 +272,8 @@ class Stage:
         return read_json(self.folder / CARD)
 
     def finish(self, card: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the card, which marks the stage as done, and return it. Call this last. Of several
-        processes, the first writes."""
+        """Write the card, which marks the stage as done, and return it. Call this last. Where
+        several processes call it, only the first writes."""
         if is_main():
             write_json(self.folder / CARD, dict(card))
         return dict(card)
@@ -296,11 +303,13 @@ def stage(
     for a folder with another record or with other files.
 
     grows: the dotted name of a number that may be greater than in the record, such as
-    "options.training.steps"; then the stage is not done, and goes on. wait: as in `lock_folder`.
+    "options.training.steps"; where it is, the stage is not done, and goes on. wait: as in
+    `lock_folder`.
 
     An InputError in the block leaves the folder as it was, so that the corrected command can use
-    it: a folder that was new is removed, unless a file in it matches a pattern of `lasting`. Under
-    torchrun the first process writes.
+    it. A folder that was new is removed, unless it holds a file that matches one of the glob
+    patterns `lasting` (results that outlive the error). Under torchrun only the first process
+    writes.
     """
     folder = Path(folder)
     made_from = dict(inputs)
@@ -320,9 +329,9 @@ def stage(
             files = [path for path in (record_file, card_file) if path.is_file()]
             texts_before = {path: path.read_text("utf-8") for path in files}
             if is_new:
-                _begin(record_file, made_from)
+                _write_first_record(record_file, made_from)
             else:
-                _resume(record_file, made_from, grows, card_file)
+                _check_record(record_file, made_from, grows, card_file)
         try:
             yield Stage(folder, made_from, bool(broadcast_value(card_file.is_file())))
         except InputError:
@@ -333,21 +342,23 @@ def stage(
             raise
 
 
-def _begin(record: Path, made_from: dict[str, Any]) -> None:
+def _write_first_record(record: Path, made_from: dict[str, Any]) -> None:
     """Write the record of an empty folder. Raises InputError where the folder holds files."""
     if any(record.parent.iterdir()):
         raise InputError(f"{record.parent} holds other files; choose another folder")
     write_json(record, made_from)
 
 
-def _resume(record: Path, made_from: dict[str, Any], grows: str | None, card: Path) -> None:
-    """Check the record of a folder; replace it where only the number `grows` differs. Raises
-    InputError where anything else differs."""
+def _check_record(record: Path, made_from: dict[str, Any], grows: str | None, card: Path) -> None:
+    """Check that a folder was made from these inputs and settings. Where only the number `grows` is
+    greater than in the record, replace the record and delete the card. Raises InputError for any
+    other difference."""
     stored = read_json(record)
     names = list_differences(stored, made_from)
     if not names:
         return
-    if names == [grows] and _leaf(made_from, names[0]) > _leaf(stored, names[0]):
+    only_grows = names == [grows]
+    if only_grows and _get_leaf(made_from, names[0]) > _get_leaf(stored, names[0]):
         card.unlink(missing_ok=True)  # first: an interrupted run must not look done
         write_json(record, made_from)
         return
@@ -366,7 +377,7 @@ def _remove(folder: Path, new_folders: list[Path]) -> None:
     _remove_empty(new_folders[1:])
 
 
-def _leaf(values: Any, name: str) -> Any:
+def _get_leaf(values: Any, name: str) -> Any:
     """Return a value by its dotted name, as `list_differences` gives it."""
     for part in name.split("."):
         values = values[part]

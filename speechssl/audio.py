@@ -1,13 +1,15 @@
 """Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16
 kHz, in an array (N,).
 
-WAV, FLAC, MP3 and OGG are read by libsndfile, at any rate, stereo averaged; what libsndfile does
-not read, or not to its end (joined MP3s, a WAV that states less than it holds, MP4, WebM), by
-FFmpeg's libraries (PyAV). A file is read in blocks that are made mono, float32 and 16 kHz at once,
-so that an hour of it takes no more memory than the result; beyond `LONG` samples the result lies in
-a nameless file, of which only what is being read is in memory. A file that is not whole is refused,
-never padded or shortened in silence: times counted in it would be wrong. (An MP3 without a count of
-its frames that was cut exactly between two of them cannot be distinguished from a whole one.)
+libsndfile reads WAV, FLAC, MP3 and OGG, at any rate; stereo is averaged. FFmpeg's libraries (PyAV)
+read what libsndfile does not read, or not to its end: MP4, WebM, joined MP3s, and a WAV whose
+header states less than the file holds. Blocks of a file are made mono, float32 and 16 kHz one by
+one, so that an hour takes no more memory than the result. A result beyond `LONG` samples lies in a
+nameless temporary file, of which only the block in use is in memory.
+
+A file that is not whole is refused, and never padded or shortened silently: times counted in it
+would be wrong. (An MP3 without a count of its frames that was cut exactly between two of them
+cannot be distinguished from a whole one.)
 """
 
 from __future__ import annotations
@@ -32,23 +34,22 @@ from tqdm import tqdm
 from speechssl.artifacts import replacing
 from speechssl.errors import InputError
 
-# Hz; what HuBERT and wav2vec 2.0 were trained on (arXiv 2106.07447, section IV)
+# Hz; HuBERT and wav2vec 2.0 were trained at this rate (arXiv 2106.07447, section IV)
 SAMPLE_RATE = 16_000
-# two receptive fields of HuBERT's front end (25 ms): less gives no unit worth the name
-MIN_SECONDS = 0.05
-# Peaks are multiples of full scale. Lossy decoders reach 1.1; floats beyond this peak have another
-# scale.
+MIN_SECONDS = 0.05  # two receptive fields of HuBERT's front end (25 ms each)
+# Peaks of floats, as multiples of full scale. Lossy decoders reach 1.1; a peak above HOT_PEAK shows
+# that the samples are on another scale.
 HOT_PEAK = 1.5
-# Floats with this peak or a higher one are on the scale of 16-bit integers.
+# Samples with this peak or a higher one are on the scale of 16-bit integers.
 INT16_PEAK = 100
 # No known scale gives a higher peak: 16-bit integers give 32,768, and resampling adds some.
 LOUD_PEAK = 40_000
-# The channels of a file cancel where the power of their mean is below this share (-20 dB) of the
-# power of the loudest: one is another, inverted.
+# The channels of a file cancel each other (one is another, inverted) where the power of their mean
+# is below this fraction, -20 dB, of the power of the loudest channel.
 CANCELLED = 0.01
 SILENT_PEAK = 1e-4  # -80 dB: three steps of 16-bit audio
 CUT_OFF = "{} is cut off: it ends before its header says; copy or download it again"
-# FFmpeg reads these, and libsndfile does not
+# suffixes that FFmpeg reads and libsndfile does not
 UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
@@ -61,12 +62,15 @@ JOINED = (
     "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
     "by `sox a.wav b.wav both.wav`"
 )
+# seconds by which the sound of a whole MP4 or Matroska may be shorter than its header states
+CONTAINER_SLACK = 0.2
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
 MP3_SLACK = 1152
 # Samples that an encoder may add before and after the sound; decoding removes them again.
 MP3_PADDING = 5 * MP3_SLACK
 LONGEST_QUESTION = 60.0  # seconds: a longer recording was probably meant as the passage
-# Strings that are taken for a file: question.m4a, https://..., recordings/who, but not "km/h?"
+# A question that matches is taken for the name of a file: question.m4a, https://...,
+# recordings/who, but not "km/h?"
 _FILE_NAME = re.compile(
     r".*\.(?:wav|flac|mp3|ogg|opus|aiff?|au|m4a|mp4|webm)"
     r"|\w+://\S*|[^\s?\u3400-\u9fff]*[/\\][^\s?\u3400-\u9fff]*",
@@ -92,21 +96,26 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     InputError for a recording that is no audio, or silent."""
     if isinstance(source, str | Path):
         return read_audio(source)
-    # a copy: the encoder remembers the array that it had last, whatever is in it now
+    # `as_recording` copies: the encoder recognises the last array by identity, and the caller may
+    # since have changed its content
     return as_recording(source, SAMPLE_RATE, "the array given")
 
 
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
-    """Read a question: a text as it is, a recording as samples.
+    """Return a question: a text as it is, or the samples (N,) of a recording.
 
     A string is a text unless a file has that name, or it looks like one ("question.m4a"). Raises
     InputError as `read_recording` does, for a text without words, and for a recording longer than
     LONGEST_QUESTION.
     """
-    if isinstance(source, str) and not _FILE_NAME.fullmatch(source) and not os.path.exists(source):
-        if not any(map(str.isalnum, source)):
-            raise InputError(f"the question {source!r} has no words; give a text, or a recording")
-        return source
+    if isinstance(source, str):
+        names_file = _FILE_NAME.fullmatch(source) or os.path.exists(source)
+        if not names_file:
+            if not any(map(str.isalnum, source)):
+                raise InputError(
+                    f"the question {source!r} has no words; give a text, or a recording"
+                )
+            return source
     samples = read_recording(source)
     if len(samples) > LONGEST_QUESTION * SAMPLE_RATE:
         name = "the question" if isinstance(source, np.ndarray) else source
@@ -131,8 +140,8 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
 
 
 def _read_mono(path: Path, sample_rate: int | None) -> tuple[np.ndarray, int]:
-    """Read float32 mono (N,) at this rate, None: the file's own; return the rate too. Of channels
-    that cancel in their mean, the loudest alone is read."""
+    """Read float32 mono (N,) at `sample_rate`, or at the file's own rate where it is None; return
+    the rate too. Where the channels cancel in their mean, the loudest channel alone is read."""
     samples, rate, power = _decode(path, sample_rate)
     if _channels_cancel(power):
         loudest = _choose_loudest(power, str(path))
@@ -143,8 +152,11 @@ def _read_mono(path: Path, sample_rate: int | None) -> tuple[np.ndarray, int]:
 def _decode(
     path: Path, sample_rate: int | None, channel: int | None = None
 ) -> tuple[np.ndarray, int, np.ndarray]:
-    """Decode the mean of the channels, or one of them. Returns float32 (N,), its rate, and the
-    power (1 + C,) of the mean and of every channel, which is 0 where no mean was made."""
+    """Decode the mean of the C channels, or the one with the index `channel`.
+
+    Returns float32 (N,), its rate, and the power (1 + C,): of the mean, then of every channel. The
+    power is 0 where no mean was made.
+    """
     with _open_whole(path) as file:
         power = np.zeros(file.channels + 1)
         blocks = _read_blocks(file, path)
@@ -163,7 +175,7 @@ def _average_channels(blocks: Iterable[np.ndarray], power: np.ndarray) -> Iterat
     every channel to `power`, (1 + C,)."""
     for block in blocks:
         mean = block.mean(axis=1)
-        power += [np.vdot(x, x) for x in (mean, *block.T)]
+        power += [np.vdot(x, x) for x in (mean, *block.T)]  # the sum of squares
         yield mean
 
 
@@ -171,14 +183,17 @@ def _channels_cancel(power: np.ndarray) -> bool:
     """Return whether channels cancel in their mean. power: (1 + C,) of the mean, then of every
     channel.
 
-    The mean of C channels of which one speaks has 1 / C² of its power, and nothing cancels there.
+    Where only one of C channels is not silent, the mean has 1 / C² of its power and nothing
+    cancels; so the threshold stays below that, at half of it.
     """
-    return bool(power[0] < min(CANCELLED, 0.5 / (len(power) - 1) ** 2) * power[1:].max())
+    channels = len(power) - 1
+    threshold = min(CANCELLED, 0.5 / channels**2)
+    return bool(power[0] < threshold * power[1:].max())
 
 
 def _choose_loudest(power: np.ndarray, name: str) -> int:
-    """Return the loudest of channels that cancel, and say on stderr that it alone is read. power:
-    as in `_channels_cancel`; name: for the line."""
+    """Return the index of the loudest of channels that cancel, and say on stderr that it alone is
+    read. power: as in `_channels_cancel`; name: of the recording, for the message."""
     loudest = int(power[1:].argmax())
     _note_once(
         f"{name}: its channels cancel (one is another, inverted); channel {loudest + 1} alone is "
@@ -188,12 +203,12 @@ def _choose_loudest(power: np.ndarray, name: str) -> int:
 
 
 def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
-    """Treat the samples of a caller as a file of them would be read. Return float32 (N,) at 16
-    kHz, full scale 1; always a copy.
+    """Convert the samples that a caller passed, as if they were read from a file. Return float32
+    (N,) at 16 kHz, full scale 1; always a copy.
 
     samples: (N,), (N, C) or (C, N) of up to 8 channels; floats, or integers whose type gives the
-    scale. name: for messages.
-    Raises InputError as `read_audio` does, and for what is no array of samples.
+    scale. name: of the recording, for messages.
+    Raises InputError as `read_audio` does, and for an array of another shape or type.
     """
     samples = np.asarray(samples)
     is_recording = samples.ndim == 1 or (samples.ndim == 2 and 0 < min(samples.shape) <= 8)
@@ -220,10 +235,11 @@ def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
 
 
 def _scale_integers(samples: np.ndarray) -> np.ndarray:
-    """Bring integers to full scale 1 by the range of their type; long signed integers by their
-    peak, because they may hold samples of 16 or 24 bits."""
+    """Scale integers to full scale 1 by the range of their type. Signed integers of more than 16
+    bits may hold samples of 16, 24 or 32 bits: the smallest of these that holds their peak counts.
+    """
     kind = np.iinfo(samples.dtype)
-    middle = (int(kind.max) + int(kind.min) + 1) / 2  # 128 of uint8
+    middle = (int(kind.max) + int(kind.min) + 1) / 2  # silence: 128 of uint8, 0 of signed integers
     scale = (int(kind.max) - int(kind.min) + 1) / 2
     peak = max(abs(int(samples.min())), abs(int(samples.max())))
     if samples.dtype.kind == "i" and samples.dtype.itemsize > 2 and peak <= 1 << 31:
@@ -232,10 +248,12 @@ def _scale_integers(samples: np.ndarray) -> np.ndarray:
 
 
 def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
-    """Scale floats (N,) beyond HOT_PEAK to full scale 1, and say so in a line on stderr.
-    name: for the line."""
+    """Scale floats (N,) whose peak is beyond HOT_PEAK to full scale 1, and say so on stderr.
+    name: of the recording, for the message."""
     peak = _peak(samples)
-    if not HOT_PEAK < peak <= LOUD_PEAK:  # `check_audio` refuses samples that are louder still
+    if peak <= HOT_PEAK:
+        return samples
+    if not peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
     _note_once(
@@ -250,16 +268,16 @@ def _peak(samples: np.ndarray) -> float:
     return float(np.max(peaks, initial=0))
 
 
-@cache  # a call with the same line is not made again
+@cache  # so that the same line is not written again
 def _note_once(line: str) -> None:
-    """Note on stderr, once a process, that a file is read otherwise than its header or its writer
-    says."""
+    """Write a line on stderr, once a process, which says that a file is read otherwise than its
+    header or its writer says."""
     tqdm.write(line, file=sys.stderr)
 
 
 def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[np.ndarray, int]:
-    """Read a file as it is, for the code of others. Returns float32 (C, N) with its channels, and
-    its rate in Hz. frames: -1 for all.
+    """Read a file with its own channels and rate, for code of other libraries. Returns float32
+    (C, N) and the rate in Hz. start: the first frame; frames: their number, -1 for all.
 
     Raises InputError for a file that is missing, empty, not audio, or visibly cut off; its samples
     are not checked.
@@ -282,11 +300,11 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
 
 
 def header_duration(path: Path | str) -> float:
-    """Return the seconds according to the header; nothing is decoded, unless the header states no
-    length.
+    """Return the seconds that the header of a file states. Nothing is decoded, unless the header
+    states no length.
 
-    The length of an MP3 without a count of its frames (as those of NMSQA) is estimated from the
-    bit rate of its first frame; `exact_duration` decodes it.
+    The length of an MP3 without a count of its frames, such as an MP3 of NMSQA, is estimated from
+    the bit rate of its first frame; `exact_duration` decodes it.
     Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
     cut off.
     """
@@ -300,6 +318,7 @@ def exact_duration(path: Path | str) -> float:
 
 
 def _duration(path: Path, trust_mp3: bool) -> float:
+    """Return the seconds of a recording. trust_mp3: believe the header of an MP3."""
     with _open_whole(path) as file:
         frames = file.frames
         if frames >= UNKNOWN_FRAMES or (file.format == "MP3" and not trust_mp3):
@@ -308,8 +327,8 @@ def _duration(path: Path, trust_mp3: bool) -> float:
 
 
 def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
-    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float in [-1, 1] (beyond is
-    clipped).
+    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float, which is clipped to
+    [-1, 1].
 
     The same samples give the same bytes. Raises ValueError for samples that are not finite or not a
     vector.
@@ -329,8 +348,8 @@ def write_clip(
 
 
 def recode(samples: np.ndarray, container: str, subtype: str, compression: float) -> np.ndarray:
-    """Encode samples (N,), and decode them again, in memory. Returns float32 (N + whatever the
-    codec adds,).
+    """Encode samples (N,), and decode them again, in memory. Returns float32 (M,), M = N + the
+    samples that the codec adds.
 
     container, subtype, compression: of libsndfile, such as "OGG", "OPUS", 0.9 (1 is the fewest
     bits); MP3 at a constant bit rate.
@@ -340,9 +359,9 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
     with soundfile.SoundFile(
         buffer,
         "w",
-        SAMPLE_RATE,
-        1,
-        subtype,
+        samplerate=SAMPLE_RATE,
+        channels=1,
+        subtype=subtype,
         format=container,
         compression_level=compression,
         bitrate_mode=mode,
@@ -364,8 +383,8 @@ def clip_container(path: Path) -> str:
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:
-    """Keep int16 (N,), and round and clip float (N,) in [-1, 1]. Raises ValueError for anything
-    else."""
+    """Convert samples (N,) to int16: int16 is returned as it is; floats are scaled from [-1, 1],
+    rounded and clipped. Raises ValueError for other types and shapes, and for NaN or infinity."""
     samples = np.asarray(samples)
     has_type = samples.dtype == np.int16 or samples.dtype.kind == "f"
     if samples.ndim != 1 or not has_type or not np.isfinite(samples).all():
@@ -394,8 +413,8 @@ def _write_blocks(file: soundfile.SoundFile, samples: np.ndarray) -> None:
 
 
 class _ForwardFile(soundfile.SoundFile):
-    """The file is read from front to back: soundfile seeks after every read where it can, and
-    libmpg123 then complains of frames on stderr."""
+    """A file that is read from front to back and states that it cannot seek: otherwise soundfile
+    seeks after every read, and libmpg123 then complains of frames on stderr."""
 
     def seekable(self) -> bool:
         return False
@@ -411,7 +430,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         try:
             # as bytes, because not every file name is text
             file = stack.enter_context(_ForwardFile(os.fsencode(path)))
-        except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix that means no header
+        except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix of headerless files
             yield stack.enter_context(_through_ffmpeg(path))
             return
         if file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III":
@@ -439,11 +458,12 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
 
 
 def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, bool]:
-    """Return whether a file visibly ends before its header says, and whether it goes on behind what
-    libsndfile reads."""
+    """Return two facts: whether a file visibly ends before its header says, and whether it goes on
+    after the last sample that libsndfile reads."""
     if file.format == "MP3":
         seconds, is_cut = _scan_packets(path, "mp3")
-        # joined, counted wrongly, or of a variable bit rate without a count
+        # it goes on if MP3s were joined, if its frames are counted wrongly, or if it has a variable
+        # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
         # libsndfile finds a page of another stream at the end, unless it has the same number
@@ -459,15 +479,17 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
 
 
 def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
-    """Return the seconds of all frames of an MP3 or FLAC, without decoding them, and whether the
-    last is shorter than those with its header (of MPEG bit rate, sampling rate, padding): cut
-    off."""
+    """Return the seconds of all frames of an MP3 or FLAC, and whether the last MPEG frame is cut
+    off: shorter than another frame with the same header (bit rate, sampling rate, padding).
+
+    Nothing is decoded. A file that FFmpeg cannot scan gives 0 seconds and False.
+    """
     import av
 
-    ticks = 0
-    last = 0
+    ticks = 0  # the sum of the frames' durations, in the time base of the stream
+    last = 0  # bytes of the last frame
     header = b""
-    sizes: dict[bytes, int] = {}
+    sizes: dict[bytes, int] = {}  # header of a frame -> bytes of its longest frame
     try:
         name = os.fsencode(path).decode(errors="surrogateescape")
         with av.open(name, format=container_format) as container:
@@ -475,7 +497,8 @@ def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
             for packet in container.demux(stream):
                 if packet.size:
                     ticks += packet.duration or 0
-                    last, header = packet.size, bytes(packet)[:3]
+                    last = packet.size
+                    header = bytes(packet)[:3]
                     sizes[header] = max(last, sizes.get(header, 0))
             return float(ticks * (stream.time_base or 0)), last < sizes.get(header, 0)
     except (OSError, ValueError, IndexError):
@@ -487,7 +510,10 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
     such as "data : 32000 (should be 16000)"."""
     pattern = r"^(?:data| SSND|  Data Size  |riff|  Riff size) : (\d+) \(should be (\d+)\)"
     sizes = re.search(pattern, file.extra_info, re.MULTILINE)
-    return sizes is not None and int(sizes[2]) < int(sizes[1]) < UNKNOWN_BYTES
+    if sizes is None:
+        return False
+    stated, present = int(sizes[1]), int(sizes[2])
+    return present < stated < UNKNOWN_BYTES
 
 
 def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
@@ -537,33 +563,41 @@ def _is_chained(path: Path) -> bool:
 
 
 def _ends_a_stream(path: Path) -> bool:
-    """Return whether the last page of an Ogg file is whole and the last of a stream (RFC 3533,
-    section 6)."""
+    """Return whether the last page of an Ogg file is whole and ends a stream.
+
+    RFC 3533, section 6: byte 5 of a page has the flags, of which 4 means end of stream; byte 26 the
+    number of segments; their lengths follow from byte 27 on, then the segments.
+    """
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - (1 << 17), 0))  # a page has at most 64 KiB
         content = file.read()
     page = content[content.rfind(b"OggS") :]
     if len(page) < 27 or not page[5] & 4:
         return False
-    return 27 + page[26] + sum(page[27 : 27 + page[26]]) <= len(page)  # a tag may follow
+    segments = page[26]
+    lengths = page[27 : 27 + segments]
+    return 27 + segments + sum(lengths) <= len(page)  # a tag may follow
 
 
 @contextmanager
 def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
     """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples. Raises
-    InputError where it finds no audio stream that it can decode, or a cut one."""
+    InputError for a file without an audio stream that can be decoded, and for one that is cut off.
+    """
     import av
 
     with tempfile.TemporaryFile() as decoded:
         try:
             with av.open(str(path), options={"ignore_length": "1"}) as container:
                 stream = container.streams.audio[0]
-                rate, channels, frames = stream.rate, stream.channels, 0
-                for piece in _decode_stream(container, stream):
-                    decoded.write(piece.to_ndarray().tobytes())
-                    frames += piece.samples
+                rate, channels = stream.rate, stream.channels
+                frames = 0
+                for block in _decode_stream(container, stream):
+                    decoded.write(block.to_ndarray().tobytes())
+                    frames += block.samples
                 is_cut = container.format.name == "ogg" and not _ends_a_stream(path)
-                min_frames = max((_stated_seconds(container, stream) - 0.2) * rate, 1)
+                seconds = _stated_seconds(container, stream)
+                min_frames = max((seconds - CONTAINER_SLACK) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
             raise InputError(
                 f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
@@ -626,7 +660,8 @@ def _has_xing(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(10)
         size = 0
-        if head[:3] == b"ID3":  # a tag of ten bytes and its size, of which a byte has seven bits
+        # an ID3 tag: ten bytes, of which the last four have its size, seven bits each, and the rest
+        if head[:3] == b"ID3":
             for byte in head[6:]:
                 size = size << 7 | byte & 127
             size += 10
@@ -639,10 +674,10 @@ def _has_xing(path: Path) -> bool:
 def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
     """Yield blocks (n, C) of float32. Raises InputError for a file that is cut off or damaged.
 
-    It stops at the first short block: after a hole soundfile would seek on and join what lies on
-    either side of it.
+    Reading stops at the first short block: behind a damaged place soundfile would go on reading,
+    and join what lies on either side of it.
     """
-    # 0 where the length in the header is a guess
+    # the frames that a whole file has at least; 0 where the length in the header is a guess
     min_frames = file.frames if file.frames < UNKNOWN_FRAMES else 0
     if file.format == "MP3":
         min_frames = min_frames - MP3_SLACK if _has_xing(path) else 0
@@ -671,23 +706,24 @@ def _resample_blocks(
         yield from blocks
         return
     stream = soxr.ResampleStream(source_rate, target_rate, 1, dtype="float32", quality="HQ")
-    read = 0
-    resampled = 0
+    samples_in = 0
+    samples_out = 0
     for block in blocks:
-        read += len(block)
+        samples_in += len(block)
         out = stream.resample_chunk(block)
-        resampled += len(out)
+        samples_out += len(out)
         yield out
     tail = stream.resample_chunk(np.zeros(0, np.float32), last=True)
-    missing = -(-read * target_rate // source_rate) - resampled  # rounded up
-    yield np.pad(tail, (0, max(missing - len(tail), 0)))[: max(missing, 0)]
+    total = -(-samples_in * target_rate // source_rate)  # the quotient, rounded up
+    missing = max(total - samples_out, 0)
+    yield np.pad(tail, (0, max(missing - len(tail), 0)))[:missing]
 
 
 def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
     """Join float32 blocks in one array.
 
-    It lies in memory, where it grows in place (an hour is held once, not twice). Beyond `LONG`
-    samples it lies in a nameless temporary file, and the array cannot be written to.
+    The array lies in memory, where it grows in place (an hour is held once, not twice). An array of
+    more than `LONG` samples lies in a nameless temporary file and cannot be written to.
     """
     samples = np.empty(0, np.float32)
     count = 0
@@ -706,14 +742,14 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
         if file is None:
             return samples
         file.flush()
-        mapped = np.memmap(file, np.float32, "c")
+        mapped = np.memmap(file, np.float32, "c")  # c: copy on write
     mapped.flags.writeable = False
     return mapped
 
 
 def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield samples (N,) in blocks; of an array that `collect` left in a file, no more than a block
-    is in memory."""
+    """Yield samples (N,) in blocks. Of an array that `collect` left in a file, no more than one
+    block is in memory."""
     mapped = getattr(samples, "_mmap", None)
     for first in range(0, len(samples), BLOCK_FRAMES):
         yield samples[first : first + BLOCK_FRAMES]
@@ -723,18 +759,15 @@ def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def check_audio(samples: np.ndarray, sample_rate: int, name: str) -> None:
-    """Refuse, by an InputError, samples (N,) that are silent, not finite, absurdly loud, or shorter
-    than MIN_SECONDS.
-
-    name: for the message.
-    """
+    """Raise InputError for samples (N,) that are silent, not finite, absurdly loud, or shorter than
+    MIN_SECONDS. name: of the recording, for the message."""
     if len(samples) < MIN_SECONDS * sample_rate:
         seconds = len(samples) / sample_rate
         raise InputError(
             f"{name} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
         )
     peak = _peak(samples)
-    if not peak <= LOUD_PEAK:  # NaN is not, either
+    if not peak <= LOUD_PEAK:  # also true of NaN
         raise InputError(
             f"{name} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "
             "export it again as 16-bit audio"

@@ -1,5 +1,5 @@
-"""Checkpoints are found by name: in a folder, below the models folder, or on the hub; models that
-ship are found by the name of their set.
+"""Checkpoints are found by name: as a local folder, below the models folder, or on the hub. Models
+that ship with this package are found by the name of their set, such as people-en.
 
 Three kinds of folders: the *models folder* of this machine (`models_root`) holds checkpoints by
 their hub name; a *checkpoint folder* (`checkpoint_folder`) is one model of Hugging Face; a *folder
@@ -26,7 +26,7 @@ PARTS = ("encoder", "text-qa", "choice-text")
 HUB_TIMEOUT = 10.0  # seconds until the hub must have answered
 # Files of weights; of these formats, the first that a model has is fetched.
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-# configuration, vocabulary, extractor; n-grams and hashes of questions
+# Files beside the weights: configuration, vocabulary, preprocessor; n-grams, hashes of questions.
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.npz", "*.npy")
 # OWNER/NAME; the oldest models of the hub have a NAME alone (bert-base-uncased)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -51,12 +51,13 @@ def models_root() -> Path:
 
 
 def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """Find the folder of one Hugging Face model: a local one, one below `models_root`, or a
-    snapshot of the hub in its cache.
+    """Find the folder of one Hugging Face model: a local folder, one below `models_root`, or the
+    hub's snapshot in its cache.
 
-    name: a folder, or OWNER/NAME on the hub; what: a key of FILES; otherwise: what else could be
-    given, for the message. $HF_HUB_OFFLINE is respected. Raises InputError, which says what was
-    not found where, and how to get it there.
+    name: a folder, or OWNER/NAME on the hub; what: the kind of the model, a key of FILES;
+    otherwise: text for the message that names what else could be given. $HF_HUB_OFFLINE is
+    respected. Raises InputError, which says where the model was looked for, and how to get it
+    there.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -87,7 +88,7 @@ def find_checkpoint(name: str) -> Path | None:
     of the hub. The hub is not asked."""
     from huggingface_hub import try_to_load_from_cache
 
-    # first: a folder may have a name that the hub's client refuses
+    # the models folder first: a folder in it may have a name that the hub's client refuses
     folder = _find_in_models(name)
     if folder or not _is_hub_name(name):
         return folder
@@ -117,11 +118,11 @@ def hash_of_weights(name: str) -> str | None:
 
 
 def _hub_snapshot(name: str, nested: bool = False) -> Path:
-    """Find the snapshot in the cache of the hub, which is brought up to date where the hub can be
-    reached: configuration, vocabulary, and weights in one format.
+    """Find the snapshot of a hub model in the hub's cache. Where the hub can be reached, its newest
+    configuration, vocabulary, and weights in one format are fetched first.
 
-    nested: fetch the folders in it as well, as a folder of models has them. Raises LookupError,
-    which says why there is none.
+    nested: fetch the subfolders as well, which a folder of models has. Raises LookupError, which
+    says why there is no snapshot.
     """
     from huggingface_hub import constants, snapshot_download
 
@@ -156,7 +157,8 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     if not _is_hub_name(name) or "/" not in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
     files = _files_to_push(source)
-    if not any(p.name.endswith(CARD) and p.is_file() for p in files):
+    cards = [path for path in files if path.name.endswith(CARD) and path.is_file()]
+    if not cards:
         raise InputError(
             f"{source} has no card, which says what it is and under which licence; "
             "give what speechssl wrote"
@@ -183,8 +185,8 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
 
 
 def _files_to_push(source: Path) -> list[Path]:
-    """List the files to upload: a codebook and its card, or a folder without what a training keeps
-    for itself."""
+    """List the files to upload: a codebook and its card, or the files of a folder except those that
+    only the training itself needs."""
     if source.is_file():
         return [source, source.with_suffix(".card.json")]
     left_out = {"checkpoints", "sweep", MADE_FROM}
@@ -217,4 +219,5 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
 
 
 def _holds_models(folder: Path) -> bool:
+    """Return whether a folder holds a set of models."""
     return any((folder / part).is_dir() for part in PARTS)

@@ -11,7 +11,7 @@ from speechssl.processes import is_main
 
 MAX_CHARACTERS = 1_000  # of a sentence on the terminal
 MAX_LISTED = 3  # items with the same reason that are listed one by one
-_SET_ASIDE = [0]  # number of items that this process set aside, for --strict
+_SET_ASIDE = [0]  # a counter for --strict: the items that this process set aside
 
 
 class InputError(Exception):
@@ -28,15 +28,15 @@ class MissingExtra(InputError):
         super().__init__(f"{purpose} needs the extra {extra}: pip install {packages}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        # by its own arguments, so that a worker process can hand it to its parent
+        # pickled by its own arguments, so that a worker process can hand it to its parent
         return MissingExtra, (self.purpose, self.extra)
 
 
 def packages_of(extra: str) -> list[str]:
     """Return the requirements of an extra of this package, as pip takes them.
 
-    They come from the metadata of the installation. So the command that installs them works for a
-    checkout as well as for a wheel, and needs no registry that has this package.
+    They come from the metadata of the installation: installing them one by one works for a checkout
+    as well as for a wheel, and needs no registry that has this package.
     """
     from importlib.metadata import requires
 
@@ -71,14 +71,15 @@ def pop_set_aside() -> int:
 def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recording") -> None:
     """List on stderr, and count, the items of a batch that could not be used.
 
-    failed: id -> why. what: the purpose that they were needed for. item: the noun for one of them,
-    which gets an s for several. More than MAX_LISTED items with the same reason get one line;
-    reasons that differ only in the names of items, files and numbers are the same.
+    failed: id of the item -> reason. what: the purpose of the batch, such as "extracting units".
+    item: the noun for one item, which gets an s for several. Where more than MAX_LISTED items have
+    the same reason, one line stands for all of them; reasons that differ only in the names of
+    items, in files and in numbers count as the same.
     """
     count_set_aside(len(failed))
     if not is_main():
         return
-    from tqdm import tqdm  # whose intervals the command line sets before it is imported
+    from tqdm import tqdm  # imported here: the command line sets its intervals first
 
     by_reason: dict[str, list[str]] = {}
     for name, reason in failed.items():

@@ -90,10 +90,10 @@ SNR_OVER = (
     "including pauses (as arXiv 2210.07978)"
 )
 # Range in dB of the SNR of distorted speech for training, which is uniform. It is that of arXiv
-# 2210.07978 (the follow-up of 2203.16104), measured over the signal, as are the shares of m, g, r.
+# 2210.07978 (the follow-up of 2203.16104), measured over the signal.
 SNR = (10.0, 19.0)
-# Probability that a crop is distorted; the others are clean speech. (In the paper the shares sum to
-# 1, and no crop is clean.)
+# Probability that a crop of an utterance is distorted; the other crops are clean speech. (In that
+# paper every crop is distorted.)
 DISTORTED = 0.75
 BF16 = {"fp32": False, "bf16": True}  # values of --precision for fields that are a bool
 
@@ -116,9 +116,10 @@ def option(
 ) -> Any:
     """Make a field that is given by name.
 
-    default: MISSING where the option is required. name: of the option, if it differs from the
-    field's. values: text that can be typed -> value of the field. metavar: what the help shows for
-    a value. least: how many values a list must have. under: title of a group in the help.
+    default: the default of the field; MISSING where the option is required. name: the name of the
+    option, if it differs from that of the field. values: text that can be typed -> value of the
+    field. metavar: what the help shows for a value. least: the smallest number of values of a list.
+    under: the title in the help below which the option stands.
     """
     metadata = {
         "help": help,
@@ -133,13 +134,13 @@ def option(
 
 def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
     """Make a field that includes the options of its dataclass, under a title in the help. without:
-    the fields that are no options here."""
+    names of fields of that dataclass that are not offered as options here."""
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
 def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
     """Return the options of a dataclass and of its groups that differ from their defaults, by name.
-    default: an instance with the defaults; None: those of the fields."""
+    default: an instance that has the defaults; None: the defaults are those of the fields."""
     changed: dict[str, Any] = {}
     for f in fields(options):
         value = getattr(options, f.name)
@@ -166,15 +167,16 @@ def parse_named(pairs: Iterable[str], what: str) -> dict[str, str]:
     return by_name
 
 
-def noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
-    """Return the folders of `--noise NAME=FOLDER ...` by name."""
+def parse_noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
+    """Parse the values of `--noise NAME=FOLDER ...`: name -> folder."""
     return {name: Path(folder) for name, folder in parse_named(pairs, "--noise").items()}
 
 
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
-    """Refuse, by an InputError, options that have no effect without another one.
+    """Raise InputError for options that were given and have no effect without another option.
 
-    given: from `changed_options`. rules: name of an option -> names of those that need it.
+    given: what `changed_options` returns. rules: name of an option -> names of the options that
+    need it.
     """
     for needed, names in rules.items():
         if needed not in given:
@@ -182,16 +184,18 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
 
 
 def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
-    """Refuse, by an InputError, options that have no effect here. given: from `changed_options`;
-    why: such as "with mfcc"."""
+    """Raise InputError where one of these options was given, because it has no effect here.
+
+    given: what `changed_options` returns; why: the end of the message, such as "with mfcc".
+    """
     flags = [f"--{name.replace('_', '-')}" for name in names if name in given]
     if flags:
         raise InputError(f"{' and '.join(flags)} would have no effect {why}; leave it out")
 
 
 def find_shipped(name: MaybePath) -> MaybePath:
-    """Find the folder of something trained that ships by its name, such as people-en/text-qa; any
-    other path, or None, is returned as it is."""
+    """Find the folder of a model that ships by its name, such as people-en/text-qa; any other path,
+    or None, is returned as it is."""
     from speechssl.checkpoints import SHIPPED
 
     if name is not None and (SHIPPED / name / "card.json").is_file():
@@ -201,7 +205,7 @@ def find_shipped(name: MaybePath) -> MaybePath:
 
 @dataclass(frozen=True)
 class Adam:
-    """These are constants of AdamW, under the names that they have in `TrainingOptions`."""
+    """The constants of AdamW have the names here that they have in `TrainingOptions`."""
 
     adam_betas: tuple[float, float]
     adam_epsilon: float
@@ -209,13 +213,13 @@ class Adam:
 
 
 # of HuBERT and wav2vec 2.0: arXiv 2106.07447, section IV-C; 2006.11477; fairseq's configurations
-HUBERT = Adam((0.9, 0.98), 1e-6, 0.01)
+HUBERT = Adam(adam_betas=(0.9, 0.98), adam_epsilon=1e-6, weight_decay=0.01)
 # of BERT: arXiv 1810.04805, appendix A.2, and its code, which fine-tunes with the same constants
-BERT = Adam((0.9, 0.999), 1e-6, 0.01)
-# The defaults of torch and of transformers' Trainer. These are used by released DUAL (whose
-# baseline.yaml names no others), by transformers' run_squad.py, and, as Adam, which is AdamW
-# without decay, by the ASR of SUPERB (s3prl 0.4.18).
-PLAIN = Adam((0.9, 0.999), 1e-8, 0.0)
+BERT = Adam(adam_betas=(0.9, 0.999), adam_epsilon=1e-6, weight_decay=0.01)
+# of torch and of transformers' Trainer by default. Released DUAL has these constants (its
+# baseline.yaml names no others), and so have transformers' run_squad.py, and the ASR of SUPERB
+# (s3prl 0.4.18), which is trained by Adam, that is, AdamW without decay.
+PLAIN = Adam(adam_betas=(0.9, 0.999), adam_epsilon=1e-8, weight_decay=0.0)
 
 
 @dataclass(frozen=True)
@@ -320,15 +324,18 @@ class Parts:
 
 
 def settings(options: Any) -> dict[str, Any]:
-    """Return the options that decide the result, for the record of a stage and for cards: without
+    """Return the options that decide the result, for the record of a stage and for cards: all but
     the number of workers, the destination of curves, and the evaluation where there is none."""
-    return _decisive(asdict(options))
+    return _keep_decisive(asdict(options))
 
 
-def _decisive(values: dict[str, Any]) -> dict[str, Any]:
-    kept = {}
+def _keep_decisive(values: dict[str, Any]) -> dict[str, Any]:
+    """Keep the values, also in dicts among them, that decide the result."""
+    decisive = {}
     for name, value in values.items():
-        if name in ("report_to", "workers") or (name == "evaluation" and not value["eval_every"]):
+        if name in ("report_to", "workers"):
             continue
-        kept[name] = _decisive(value) if isinstance(value, dict) else value
-    return kept
+        if name == "evaluation" and not value["eval_every"]:
+            continue
+        decisive[name] = _keep_decisive(value) if isinstance(value, dict) else value
+    return decisive

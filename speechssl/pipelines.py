@@ -11,8 +11,8 @@
     span = dual.answer(passage, question)  # or of the recordings themselves
     print(span.start, span.end, span.confidence)  # seconds in the passage; 0 to 1
 
-Files are strings or paths; recordings are files, or samples (N,) float32 at 16 kHz. U: units of a
-recording.
+Files are strings or paths; recordings are files, or samples (N,) float32 at 16 kHz. In shapes, U is
+the number of units of a recording.
 """
 
 from __future__ import annotations
@@ -51,11 +51,15 @@ from speechssl.units.features import extractor_of
 Audio = Path | str | np.ndarray
 T = TypeVar("T")
 
-FOR_PEOPLE = (
+# what to say where the models do not know people's voices; {} is an entry of READER_HINTS
+RECOGNISER_HINT = (
     "These models have heard little but synthesised speech. For recordings of people name a "
     "recogniser (--recogniser openai/whisper-base){}."
 )
-READER = {"en": "", "zh": " and a reader of Mandarin (--reader deepset/xlm-roberta-base-squad2)"}
+READER_HINTS = {
+    "en": "",
+    "zh": " and a reader of Mandarin (--reader deepset/xlm-roberta-base-squad2)",
+}
 
 
 def encode_recording(encode: Callable[[np.ndarray], T], audio: Audio) -> T:
@@ -125,8 +129,9 @@ class Dual:
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
         folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
-        # passages are shown to the user as plain units (pieces=None) with the reader's price for
-        # changes; a copy, so that the caller's Units stays
+        # The user sees plain units, not pieces (merged n-grams of units), but decoded with the
+        # penalty on changes of unit that the reader was trained with. The copy leaves the caller's
+        # Units as they are.
         self.units = copy(self.units)
         self.units.extractor = replace(self.system.extractor, pieces=None)
 
@@ -150,7 +155,7 @@ class Dual:
         return self.system.answer_all([(self._symbols(query), self._symbols(passage))])[0]
 
     def _symbols(self, recording: Audio | RunLength) -> RunLength:
-        """Return the units of a recording, or the pieces that the reader reads in their place."""
+        """Return the symbols that the reader reads: units, or pieces (merged n-grams of units)."""
         extractor = self.system.extractor
         if not isinstance(recording, RunLength):
             return encode_recording(extractor.units, recording)
@@ -190,9 +195,9 @@ class Cascade:
     def transcribe(self, audio: Audio) -> Transcript:
         """Return the words of a recording with their times. Raises InputError for audio that cannot
         be used."""
-        # None: of no corpus
-        words: Transcript = encode_recording(lambda x: self.system.encode(None, x), audio)
-        return words
+        # None: the audio does not belong to a corpus
+        transcript: Transcript = encode_recording(partial(self.system.encode, None), audio)
+        return transcript
 
     def answer(self, passage: Audio | Transcript, question: Audio | Transcript) -> TimedAnswer:
         """Return start and end in seconds in the passage, a confidence in [0, 1], and the words.
@@ -238,11 +243,12 @@ class QA:
     ) -> None:
         """Load the systems.
 
-        models: a shipped set or a folder of models. systems: names as in `load_systems`, or one;
-        None: those of DUAL and the cascade with the CTC head that the models have. recogniser: of
-        Hugging Face, instead of that head; its cascade comes first. reader: of the cascades,
-        instead of that of the models: a question-answering model of Hugging Face, or text QA.
-        language: en or zh. null_threshold: of `ReaderOptions`; None: there always is an answer.
+        models: a shipped set or a folder of models. systems: names as in `load_systems`, or one
+        name; None: DUAL, and the cascade with the CTC head, as far as the models have them.
+        recogniser: a recogniser of Hugging Face, which replaces the CTC head; its cascade comes
+        first. reader: a question-answering model of Hugging Face, or text QA, which replaces the
+        cascades' reader in the models. language: en or zh. null_threshold: as in `ReaderOptions`;
+        None: there always is an answer.
         Raises InputError for an unknown system, and for parts that are missing or do not fit each
         other.
         """
@@ -258,6 +264,7 @@ class QA:
         self.about = {s.name: describe(s, folder, reading.reader) for s in self.systems}
 
     def _cascades(self) -> list[CascadeSystem]:
+        """Return the systems that can be asked by a text."""
         return [system for system in self.systems if isinstance(system, CascadeSystem)]
 
     def __repr__(self) -> str:
@@ -312,14 +319,14 @@ class QA:
         """Encode a recording by every system: name of the system -> encoded recording. what: the
         recording, in messages."""
         encoded = {}
-        # DUAL last: a CTC head needs all layers of the encoder that they share, which remembers
-        # them, and DUAL needs one
+        # DUAL last: the shared encoder remembers its last output. A CTC head needs all layers, and
+        # DUAL then finds its one layer among them.
         order = sorted(self.systems, key=lambda s: isinstance(s, DualSystem))
         # disable=None: the bar is shown on a terminal only
         for system in tqdm(
             order, f"encoding {Path(what).name}", unit="system", leave=False, disable=None
         ):
-            encode = partial(system.encode, None)  # None: of no corpus
+            encode = partial(system.encode, None)  # None: the audio does not belong to a corpus
             encoded[system.name] = encode_samples(encode, samples, what)
         return encoded
 
@@ -345,11 +352,11 @@ def answer(
 def _choose_systems(
     folder: Path, systems: Sequence[str] | str | None, recogniser: str | None, language: str
 ) -> list[str]:
-    """Return the names of the systems that are asked; without any, say on stderr what people's
-    voices need where the models do not know them."""
+    """Return the names of the systems to ask. Where the user names no system and the models know
+    synthetic speech alone, say on stderr that recordings of people need a recogniser."""
     if systems is None and recogniser is None:
         if is_synthetic(folder / "encoder"):
-            tqdm.write(FOR_PEOPLE.format(READER[language]), file=sys.stderr)
+            tqdm.write(RECOGNISER_HINT.format(READER_HINTS[language]), file=sys.stderr)
         return default_systems(folder)
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []
@@ -367,8 +374,8 @@ def _choose_systems(
 
 
 def describe(system: System, folder: Path, reader: str | None) -> str:
-    """Describe what a system is made of, and what that was trained on. folder: of models; reader:
-    None for theirs."""
+    """Describe of which models a system is made, and what they were trained on. folder: the folder
+    of models; reader: the reader of the cascades, None for the one in the folder."""
     parts = []
     uses_our_encoder = parse_system(system.name).needs_encoder
     if uses_our_encoder:
@@ -376,13 +383,14 @@ def describe(system: System, folder: Path, reader: str | None) -> str:
     else:
         parts.append(f"words by {system.card.get('asr', system.name)}")
     if isinstance(system, CascadeSystem) and (reader or not uses_our_encoder):
-        found = find_reader(folder, reader)
-        parts.append(f"answers by {reader or found}{describe_training(found)}")
+        reader_folder = find_reader(folder, reader)
+        parts.append(f"answers by {reader or reader_folder}{describe_training(reader_folder)}")
     return "; ".join(parts)
 
 
 def describe_training(folder: Path) -> str:
-    """Say what a model was trained on by its card, if that says it, to follow the model's name."""
+    """Return the text ", trained on ...", to follow a model's name; "" where its card does not say
+    what the model was trained on."""
     corpus = read_training_corpus(folder)
     if "corpus" not in corpus:
         return ""
@@ -434,4 +442,5 @@ def evaluate(
 
 
 def as_tuple(names: Sequence[str] | str) -> tuple[str, ...]:
+    """Make a tuple of several names or one."""
     return (names,) if isinstance(names, str) else tuple(names)

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    import torch  # elsewhere imported where it is used: every module imports this one
+    import torch  # elsewhere imported within functions: every command imports this module
 
 
 Value = TypeVar("Value")
@@ -42,8 +42,8 @@ def is_main() -> bool:
 
 @contextmanager
 def main_first() -> Iterator[None]:
-    """Let the first process run the block, then the others, which find the files that it wrote. If
-    it fails, they exit with code 1."""
+    """Let the first process run the block, and then the other processes, which find the files that
+    the first wrote. If the first fails, the others exit with code 1."""
     if not is_main() and not broadcast_value(False):
         raise SystemExit(1)  # the first process has reported the reason
     try:
@@ -84,8 +84,8 @@ def broadcast_value(value: Value) -> Value:
 
 
 def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
-    """Return the mean of a tensor over the processes, without gradient; the tensor itself where
-    there is one process."""
+    """Return the mean of a tensor over the processes, without gradient. A single process gets the
+    tensor itself."""
     if processes() == 1:
         return value
     import torch
@@ -106,7 +106,8 @@ def wait_for_all() -> None:
 
 def wait_before_exit() -> None:
     """Wait for the other processes, so that none ends while another still needs it."""
-    if _group.cache_info().currsize:
+    group_exists = _group.cache_info().currsize > 0
+    if group_exists:
         import torch
 
         torch.distributed.barrier(group=_group())
@@ -133,7 +134,7 @@ def cpu_capabilities() -> dict[str, Any]:
 
 
 def has_bf16(on_cpu: bool) -> bool:
-    """Return whether the processor (on_cpu), or else the GPU, has bf16 arithmetic."""
+    """Return whether the device has bf16 arithmetic. on_cpu: ask the processor; False: the GPU."""
     import torch
 
     if on_cpu:

@@ -1,4 +1,4 @@
-"""Records, cards and lists that others wrote are validated here, once, when they are read.
+"""Records, cards and lists from files are validated here, once, when they are read.
 
 A schema is a dataclass, a NamedTuple (a list in JSON) or a `msgspec.Struct`. Its annotations state
 the values that a field may have (`Annotated[float, msgspec.Meta(ge=0)]`), and its `__post_init__`
@@ -18,7 +18,7 @@ import msgspec
 from speechssl.errors import InputError
 
 T = TypeVar("T")
-# Names of JSON's types in messages of msgspec, and in ours.
+# Name of a JSON type in msgspec's messages -> its name in our messages.
 _KINDS = {
     "str": "a string",
     "int": "a whole number",
@@ -40,12 +40,12 @@ def convert(
     only: bool = False,
     strict: bool = True,
 ) -> T:
-    """Convert what a JSON or YAML reader returned into a `kind`.
+    """Convert what a JSON or YAML reader returned into an instance of `kind`.
 
     kind: a schema, or any other type that msgspec knows, such as list[str]. place: the file, or
-    the file and its line ("FILE:12"). only: refuse names that `kind` does not have, which are
-    ignored otherwise. strict: of types, only an integer is converted to another, a float; False:
-    a text is converted to the number in it, as in cells of a CSV.
+    the file and its line ("FILE:12"). only: refuse fields that `kind` does not have; otherwise they
+    are ignored. strict: refuse values of another type, except integers where floats are expected;
+    False: convert a text to the number in it as well, as cells of a CSV need.
     Raises InputError, which names the place and the field: "FILE:12: `answers[0].start` is a
     string, a number or null is expected; correct the record".
     """

@@ -75,7 +75,8 @@ class System(Protocol):
         ...
 
 
-SPEECHBERT, ALIGNED = "speechbert", "speechbert-aligned"
+SPEECHBERT = "speechbert"
+ALIGNED = "speechbert-aligned"
 
 # system -> parts that it needs beside the encoder
 NEEDS = {
@@ -84,22 +85,26 @@ NEEDS = {
     "speechbert": ("ctc", "speechbert"),
     "text": ("text-qa",),
 }
-# Patterns of what is not copied from the folder of a training.
+# patterns of the files of a training's folder that are not copied
 LEFT_OUT = ("checkpoints", "sweep", "made_from.json", ".*")
 
 
 @dataclass(frozen=True)
 class SystemName:
-    """The name of a system has a kind, a name and a number of windows.
+    """The name of a system is parsed into its kind, its base name and its number of windows:
 
-    dual, dual-NAME            a reader of units, in the folder of this name
-    cascade-ctc, -ctc-NAME     words of a CTC head in a folder of models, with its n-gram; -greedy
-                               at the end: without n-gram, as always where the head has none
-    cascade-MODEL              words of a recogniser of Hugging Face
-    speechbert                 audio words with bounds from the CTC head; -aligned: from the corpus
-    text, cascade-given        the text, or the transcripts, of a corpus: no audio is needed
-    cascade-simulated@WER      the text with simulated errors, WER in per cent
-    dual@N, cascade-...@N      only the N windows of a passage that are most like the question
+    dual, dual-NAME         reads units; its reader lies in the folder of this name
+    cascade-ctc             reads words of the CTC head ctc/ in the folder of models, decoded with
+                            the head's n-gram if it has one
+    cascade-ctc-NAME        the same of the CTC head ctc-NAME/
+    cascade-ctc...-greedy   the same, decoded without an n-gram
+    cascade-MODEL           reads words of a recogniser of Hugging Face
+    speechbert              reads audio words, whose bounds the CTC head finds
+    speechbert-aligned      reads audio words, whose bounds are in the corpus
+    text                    reads the text of a corpus; no audio is needed
+    cascade-given           reads the transcripts of a corpus; no audio is needed
+    cascade-simulated@WER   reads the text with simulated errors, WER in per cent
+    dual@N, cascade-...@N   reads only the N windows of a passage that are most like the question
     """
 
     kind: str  # "dual", "cascade", SIMULATED, SPEECHBERT, ALIGNED, or one of TEXT_SYSTEMS
@@ -151,8 +156,8 @@ def load_systems(
 
     bf16: run text encoders under autocast, which is several times faster on a CPU with AVX512-BF16
     or AMX, and slower on others. encoder: the encoder of these models, if it is loaded already.
-    errors: texts with simulated errors, see `load_simulated`. reading: the reader of the systems
-    that read words; if it is not that of the models, it is part of their names:
+    errors: the folder of texts with simulated errors, see `load_simulated`. reading: which reader
+    the systems that read words use; where it is not that of the models, their names show it:
     `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for an unknown system, and for parts that are missing or do not fit each
     other.
@@ -166,7 +171,7 @@ def load_systems(
 
 @dataclass
 class _Loader:
-    """A loader makes systems which share an encoder, recognisers and text QA."""
+    """A loader loads systems that share the encoder, the recognisers and the reader of words."""
 
     models: Path
     encoder: Any
@@ -183,7 +188,7 @@ class _Loader:
     def recogniser(self, name: str) -> Recogniser:
         if name not in self.recognisers:
             asr = load_recogniser(self.models, name, self.encoder, self.language)
-            # systems that share a recogniser get the same array, which is then recognised once
+            # systems that share a recogniser pass it the same array, which is recognised once
             asr.transcribe = remember_last(asr.transcribe)  # type: ignore[assignment, method-assign]
             self.recognisers[name] = asr
         return self.recognisers[name]
@@ -215,20 +220,18 @@ def limit_windows(system: Any, windows: int | None) -> System:
     (`dual.system.retrieve_windows`). windows: their number; None: all."""
     if windows is None:
         return system
-    named: dict[str, Any] = {
-        "name": f"{system.name}@{windows}",
-        "card": {**system.card, "windows": windows},
-    }
+    name = f"{system.name}@{windows}"
+    card = {**system.card, "windows": windows}
     if isinstance(system, DualSystem):
         reader = replace(system.reader, retrieve=windows, ngram=NGRAM)
-        return replace(system, reader=reader, **named)
+        return replace(system, reader=reader, name=name, card=card)
     qa = replace(system.qa, reader=system.qa.reader.limit_windows(windows))
-    return replace(system, qa=qa, **named)
+    return replace(system, qa=qa, name=name, card=card)
 
 
 def default_systems(models: Path) -> list[str]:
-    """Name those of DUAL and the cascade with the CTC head that a folder of models has. Raises
-    InputError where it has neither."""
+    """Return the names of the systems that are asked by default: DUAL, and the cascade with the CTC
+    head, as far as the folder of models has them. Raises InputError where it has neither."""
     names = ["dual"] if (models / "dual").is_dir() else []
     if (models / "ctc").is_dir():
         names.append("cascade-ctc")
@@ -252,8 +255,8 @@ def find_folders(parts: Parts) -> dict[str, Path]:
 
 
 def bundle(parts: Parts, out: Path) -> dict[str, Any]:
-    """Copy the parts into the folder `out`, load every system that they make, and return the card
-    with these systems and the hashes of the parts.
+    """Copy the parts into the folder `out`, load every system that they make up, and return the
+    card, which names these systems and the hashes of the parts.
 
     Raises InputError for parts that are missing, of another kind, or not made for each other; the
     folder is removed then.
@@ -282,8 +285,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
 
 
 def _deciding_files(folder: Path) -> list[Path]:
-    """List the files that identify a part: its cards; for a reader of Hugging Face, whose config
-    says nothing about its weights, config and weights."""
+    """List the files that identify a part: its cards. A reader of Hugging Face has no card; its
+    config and its weights identify it."""
     cards = [folder / "card.json", folder / NGRAM_FOLDER / "card.json"]
     present = [card for card in cards if card.is_file()]
     if present:
@@ -295,13 +298,13 @@ def _deciding_files(folder: Path) -> list[Path]:
 @contextmanager
 def link_parts(parts: Parts) -> Iterator[Path]:
     """Make a temporary folder of models with links to the parts. Raises InputError as
-    `find_folders` does."""
+    `find_folders` does; an InputError of the block names the parts instead of the links."""
     folders = find_folders(parts)
     with tempfile.TemporaryDirectory(prefix="speechssl-models-") as temporary:
         place_parts(parts, folders, Path(temporary), copy=False)
         try:
             yield Path(temporary)
-        except InputError as error:  # its sentence shall name the parts instead of the links
+        except InputError as error:
             sources = {link: link.resolve() for link in Path(temporary).iterdir()}
             sources[Path(temporary, "units.safetensors")] = Path(str(parts.codebook))
             sentence = str(error)
@@ -312,8 +315,8 @@ def link_parts(parts: Parts) -> Iterator[Path]:
 
 
 def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -> None:
-    """Copy or link the parts into a folder, under their names in a folder of models. folders: of
-    the parts but the encoder."""
+    """Copy or link the parts into the folder `out`, under their names in a folder of models.
+    folders: name of the part -> its folder, for all parts but encoder and codebook."""
     shipped = SHIPPED / parts.encoder
     if (shipped / "config.json").is_file():
         folders = {"encoder": shipped, **folders}

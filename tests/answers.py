@@ -1,15 +1,15 @@
-"""What the program answers, kept before a restructuring and compared after it.
+"""Record what the program computes before a restructuring, and compare it with what it computes
+afterwards.
 
   python tests/answers.py record FOLDER
-      runs a tiny chain (a quarter of an hour of a core) and keeps its answers
+      run a tiny chain of commands in FOLDER (a quarter of an hour of a core)
   python tests/answers.py compare A B
-      numbers to 1e-6, everything else exactly; exit code 1 if something differs
+      compare two folders: numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
-SpeechBERT, trained and evaluated
-in clean and noisy speech; a comparison, a small robustness grid, every task of SUPERB; and
-`prepare` on the miniatures and, where they are there, on the real corpora beside the checkout. The
-models are hardly trained: only equality counts.
+SpeechBERT, trained and evaluated in clean and noisy speech; a comparison, a small robustness grid,
+every task of SUPERB; and `prepare` on the miniatures and, where they are there, on the published
+corpora beside the checkout. The models are hardly trained: only equality counts.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ SHARED = ROOT.parent / "shared" / "data"
 MINISQA, ROBUSTNESS = "recipes/minisqa/smoke.yaml", "recipes/robustness/smoke.yaml"
 SYSTEMS = "dual dual-scratch cascade-ctc speechbert text cascade-simulated@30"
 PRECISIONS = ("fp32", "bf16")
-CORPORA = {
+CORPORA = {  # name of `prepare` -> folder of the published corpus in SHARED, "" for none
     "nmsqa": "nmsqa",
     "odsqa": "odsqa",
     "toefl-qa": "toefl_qa",
@@ -36,7 +36,8 @@ CORPORA = {
 
 
 def commands(w):
-    """The verbs and programs of the chain in their order; w: the folder they write to."""
+    """Yield the commands of the chain in their order: verbs, and programs after "python". w: the
+    folder that they write to."""
     models, corpus = w / "models", w / "corpus"
     mini, grid = f"--config {MINISQA} --stage", f"--config {ROBUSTNESS} --stage"
     encoder, book = models / "encoder", models / "units.safetensors"
@@ -81,6 +82,7 @@ def commands(w):
 
 
 def record(w):
+    """Run the commands of the chain in the folder w, and keep their output in a log."""
     w.mkdir(parents=True, exist_ok=True)
     log = w / "log.txt"
     for command in commands(w):
@@ -99,17 +101,17 @@ def record(w):
             subprocess.run(["cp", "-r", w / "hubert-2/encoder", w / "models"], check=True)
 
 
-def values(w):
-    """All that a recorded folder answers: name -> number or text."""
+def collect_values(w):
+    """Collect the values in a recorded folder: name -> number or text."""
     import pyarrow.parquet as pq
 
     from speechssl.eval.predict import read_predictions
 
-    found = {}
+    collected = {}
     for folder in ("units-fp32", "units-bf16", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
-                found[f"{folder}/{row['id']}"] = hashlib.sha256(
+                collected[f"{folder}/{row['id']}"] = hashlib.sha256(
                     json.dumps([row["units"], row["lengths"]]).encode()
                 ).hexdigest()
     for path in sorted((w / "qa/predictions").rglob("*.parquet")):
@@ -117,19 +119,19 @@ def values(w):
         name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
             for key in ("text", "start", "end", "confidence"):
-                found[f"qa/{name}/{question}/{key}"] = answer[key]
+                collected[f"qa/{name}/{question}/{key}"] = answer[key]
         for item, text in predictions["transcripts"].items():
-            found[f"qa/{name}/{item}/transcript"] = text
+            collected[f"qa/{name}/{item}/transcript"] = text
     for folder in ("qa", "grid", "superb"):
         for line in (w / folder / "results.jsonl").read_text().splitlines():
             row = json.loads(line)
-            if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
+            if row["metric"].startswith(("seconds", "x_", "ratio")):  # measured times
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
             name = row["task"] if row["system"] == "head" else row["system"]
             where = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
             about = "/".join(map(str, (name, *where)))
-            found |= {
+            collected |= {
                 f"{folder}/{about}/{key}": row[key]
                 for key in ("value", "low", "high", "n", "drawn", "groups")
             }
@@ -137,24 +139,25 @@ def values(w):
         name = f"{report.parent.name}/{report.name}"
         for path in sorted(report.rglob("*.jsonl")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            found[f"{name}/{path.relative_to(report)}"] = len(lines)
+            collected[f"{name}/{path.relative_to(report)}"] = len(lines)
             if path.name == "set_aside.jsonl":
-                found |= {
+                collected |= {
                     f"{name}/set aside/{why}": n
                     for why, n in Counter(line["reason"] for line in lines).items()
                 }
-    return found
+    return collected
 
 
 def same(a, b):
+    """Return whether two values are equal, numbers to 1e-6. NaN is equal to NaN."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) or (a != a and b != b)
     return bool(a == b)
 
 
 def compare(a, b):
-    """Prints what differs. Returns the exit code."""
-    before, after = values(a), values(b)
+    """Print the values of two folders that differ. Returns the exit code."""
+    before, after = collect_values(a), collect_values(b)
     names = sorted(before.keys() | after.keys())
     different = [name for name in names if not same(before.get(name), after.get(name))]
     for name in different[:200]:

@@ -1,4 +1,4 @@
-"""What tests do with the files that a command reads and leaves: change them, compare them."""
+"""Helpers that write, change and compare the files which a command reads and writes."""
 
 import io
 import json
@@ -15,18 +15,20 @@ from speechssl.errors import InputError
 
 
 def read_lines(path):
+    """Read the records of a JSONL file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def write_lines(path, records):
+    """Write records as a JSONL file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def write_corpus(root, split, **kinds):
-    """A corpus of passages and questions: those that last some seconds get a recording of noise.
-    Returns its folder."""
+    """Write a split of a corpus, and return the corpus folder. kinds: passages=records,
+    questions=records; records with `seconds` get a recording of noise."""
     rng = np.random.default_rng(0)
     for kind, records in kinds.items():
         lines = []
@@ -44,31 +46,33 @@ def write_corpus(root, split, **kinds):
 
 
 def write_parquet(path, rows):
-    """In groups of two rows each."""
+    """Write rows as a Parquet file, in row groups of two rows."""
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
 
 
 def wav(samples, rate=16_000):
-    """The bytes of a recording, as tables hold them."""
+    """Return samples as the bytes of a WAV file, as tables hold them."""
     buffer = io.BytesIO()
     soundfile.write(buffer, samples, rate, format="WAV")
     return buffer.getvalue()
 
 
 def change_lines(path, change):
-    """change: fields that every record gets, or a function record -> record."""
+    """Change every record of a JSONL file. change: fields that every record gets, or a function
+    record -> record."""
     records = read_lines(path)
     write_lines(path, [change(r) if callable(change) else r | change for r in records])
 
 
 def change_json(path, **fields):
+    """Set fields of a JSON object in a file."""
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
 def same_files(one, other, *names):
-    """Whether the files of two folders have the same bytes. names: which, none for all of the
-    first."""
+    """Return whether files of two folders have the same bytes. names: the files to compare; without
+    names, all files of the first folder."""
     names = names or list(contents(one))
     return bool(names) and all(
         (one / name).read_bytes() == (other / name).read_bytes() for name in names
@@ -76,25 +80,26 @@ def same_files(one, other, *names):
 
 
 def contents(folder):
-    """Path -> bytes of every file below a folder."""
+    """Read all files below a folder: relative path -> bytes."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def remarks(facts):
-    """What a data report remarks on a split -> how often. facts: those of the split."""
+def collect_remarks(facts):
+    """Collect the remarks on a split: what was found -> how often. facts: of the split, in a data
+    report."""
     return {found["what"]: found["count"] for found in facts["found"]}
 
 
-def remarked(facts, done):
-    """How often it remarks one thing. done: as the package names it, what was found and what was
-    done about it."""
-    return sum(found["count"] for found in facts["found"] if found["what"] == done[0])
+def count_remarks(facts, remark):
+    """Count how often a remark was made on a split. facts: of the split, in a data report; remark:
+    (what was found, what was done about it), as the package has it."""
+    return sum(found["count"] for found in facts["found"] if found["what"] == remark[0])
 
 
 @contextmanager
 def untouched(folder):
-    """Nothing below the folder is made, written or removed."""
+    """Assert that the block makes, writes and removes nothing below the folder."""
 
     def stamps():
         return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
@@ -105,7 +110,8 @@ def untouched(folder):
 
 
 def refused(match, function, *arguments, **options):
-    """The function raises InputError of one line with this in it. Returns the line."""
+    """Assert that the function raises an InputError of one line that matches the pattern `match`.
+    Returns the line."""
     with pytest.raises(InputError, match=match) as caught:
         function(*arguments, **options)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Files are whole or absent; hashes tell contents apart; a stage is done, resumed or refused."""
+"""Test files that are whole or absent, hashes, stages that are done, resumed or refused, and locks."""
 
 import os
 import subprocess
@@ -42,10 +42,10 @@ def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, error)
     assert os.listdir(tmp_path) == ["x.txt"]
 
 
-def test_hashes_tell_contents_apart_and_not_the_order_of_keys(tmp_path):
+def test_hashes_depend_on_contents_and_not_on_the_order_of_keys(tmp_path):
     assert hash_json({"a": 1, "b": [2, 3]}) == hash_json({"b": [2, 3], "a": 1})
     assert hash_json({"a": 1}) != hash_json({"a": "1"})
-    # the borders of the parts count
+    # the borders between the parts count
     assert len({hash_bytes(b"ab", b"c"), hash_bytes(b"a", b"bc"), hash_bytes(b"abc")}) == 3
     for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
         write_text(tmp_path / name, text)
@@ -57,7 +57,7 @@ def test_hashes_tell_contents_apart_and_not_the_order_of_keys(tmp_path):
 # ---- stages
 
 
-def test_a_stage_is_done_when_its_card_is_there(tmp_path):
+def test_a_stage_is_done_when_its_card_is_written(tmp_path):
     for done in (False, True):
         with stage(tmp_path / "a", {"data": "1"}, {"betas": (0.9, 0.98)}) as step:
             assert step.done == done
@@ -67,7 +67,7 @@ def test_a_stage_is_done_when_its_card_is_there(tmp_path):
             assert step.card == {"what": "x"}
 
 
-def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
+def test_a_folder_made_from_other_inputs_is_refused(tmp_path):
     with stage(tmp_path / "a", {"data": "1"}, {"steps": 2}):
         pass
     step = stage(tmp_path / "a", {"data": "1", "seed": 1}, {"steps": 3})
@@ -77,7 +77,7 @@ def test_a_folder_belongs_to_what_it_was_first_made_from(tmp_path):
     refused("b holds other files", stage(tmp_path / "b", {}).__enter__)
 
 
-def test_a_number_that_grows_goes_on_and_does_not_shrink(tmp_path):
+def test_a_stage_goes_on_if_a_number_grows_and_refuses_a_smaller_one(tmp_path):
     for steps, done in ((2, False), (3, False), (3, True)):
         with stage(tmp_path, {}, {"steps": steps}, grows="options.steps") as step:
             assert step.done == done
@@ -85,12 +85,12 @@ def test_a_number_that_grows_goes_on_and_does_not_shrink(tmp_path):
     refused("steps differs", stage(tmp_path, {}, {"steps": 2}, grows="options.steps").__enter__)
 
 
-def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp_path):
+def test_an_input_error_removes_a_new_folder_and_keeps_an_old_one(tmp_path):
     with pytest.raises(InputError, match="too large"), stage(tmp_path / "a", {"window": 600}):
         (tmp_path / "a/tokenizer.json").write_text("{}")
         raise InputError("too large")
     assert not (tmp_path / "a").exists()
-    for error in (KeyboardInterrupt, InputError):  # what was begun before is kept
+    for error in (KeyboardInterrupt, InputError):  # the second finds the folder of the first
         with pytest.raises(error), stage(tmp_path / "b", {"window": 300}):
             raise error
         assert (tmp_path / "b/made_from.json").is_file()
@@ -99,13 +99,13 @@ def test_a_refused_command_leaves_no_folder_that_would_refuse_the_mended_one(tmp
 # ---- locks
 
 
-def test_one_run_at_a_time_has_a_folder(tmp_path):
+def test_a_folder_is_locked_by_one_run_at_a_time(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom speechssl.artifacts import stage\n"
         "with stage(Path(sys.argv[1]), {}): pass"
     )
     run = [sys.executable, "-c", code, tmp_path / "a"]
-    # the same thread may
+    # the same thread may lock the folder again
     with stage(tmp_path / "a", {}), lock_folder(tmp_path / "a", wait=False):
         second = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True)
     assert "another run is writing into" in second.stderr

@@ -1,4 +1,4 @@
-"""Checkpoints by name: local folders first, then the hub."""
+"""Test checkpoints that are found by name: local folders first, then the hub."""
 
 from pathlib import Path
 
@@ -11,16 +11,18 @@ from speechssl.checkpoints import MODELS_VARIABLE, checkpoint_folder, find_check
 from .files import contents, refused
 
 NAME = "someone/tiny-hubert"
-WHOLE = {
+ON_HUB = {  # file of NAME on the hub -> its content
     "config.json": b"{}",
     "vocab.txt": b"a",
     "model.safetensors": b"weights",
-    "pytorch_model.bin": b"the same again",
+    "pytorch_model.bin": b"the same weights",
+    "tf_model.h5": b"the same weights",
+    "onnx/config.json": b"{}",
 }
-WHOLE |= {"tf_model.h5": b"and again", "onnx/config.json": b"{}"}
 
 
-def folder(path):
+def make_checkpoint(path):
+    """Make a folder with a config.json."""
     path.mkdir(parents=True)
     (path / "config.json").write_text("{}")
     return path
@@ -29,22 +31,22 @@ def folder(path):
 def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path, monkeypatch):
     models = tmp_path / "models"
     monkeypatch.setenv(MODELS_VARIABLE, str(models))
-    for place in ("tiny-hubert", NAME):
-        there = folder(models / place)
-        assert checkpoint_folder(NAME, "text encoder") == there
-    # no name for the hub's client, which raises an error of its own
-    odd = folder(models / "some--thing")
+    for place in ("tiny-hubert", NAME):  # OWNER/NAME comes before NAME
+        in_models = make_checkpoint(models / place)
+        assert checkpoint_folder(NAME, "text encoder") == in_models
+    # the hub's client refuses this name by an error
+    odd = make_checkpoint(models / "some--thing")
     assert find_checkpoint(odd.name) == odd
-    here = folder(tmp_path / NAME)
+    local = make_checkpoint(tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
-    assert checkpoint_folder(here, "speech encoder") == here
+    assert checkpoint_folder(local, "speech encoder") == local
     assert checkpoint_folder(NAME, "speech encoder") == Path(NAME)
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
-def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name):
-    wanted = r"found no text encoder at .*; give a folder with config.json.* or a hub id"
-    refused(wanted, checkpoint_folder, name, "text encoder")
+def test_impossible_hub_names_are_refused_without_asking_the_hub(name):
+    message = r"found no text encoder at .*; give a folder with config.json.* or a hub id"
+    refused(message, checkpoint_folder, name, "text encoder")
 
 
 # ---- the hub
@@ -52,16 +54,16 @@ def test_what_cannot_be_on_the_hub_is_not_looked_for_there(name):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub that has NAME alone, and writes a snapshot of what is asked for."""
+    """A hub that has only NAME, and writes a snapshot of the files that match the patterns."""
 
     def snapshot_download(name, allow_patterns, ignore_patterns, etag_timeout):
         if name != NAME:
             raise OSError("not found")
         for file in filter_repo_objects(
-            WHOLE, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+            ON_HUB, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
         ):
             (tmp_path / "snapshot").mkdir(exist_ok=True)
-            (tmp_path / "snapshot" / file).write_bytes(WHOLE[file])
+            (tmp_path / "snapshot" / file).write_bytes(ON_HUB[file])
         return str(tmp_path / "snapshot")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
@@ -69,12 +71,12 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_the_hub_gives_one_format_of_the_weights(hub):
-    there = checkpoint_folder(NAME, "text encoder")
+    snapshot = checkpoint_folder(NAME, "text encoder")
     fetched = ("config.json", "vocab.txt", "model.safetensors")
-    assert contents(there) == {name: WHOLE[name] for name in fetched}
+    assert contents(snapshot) == {name: ON_HUB[name] for name in fetched}
 
 
-def test_what_the_hub_does_not_have_is_named(hub):
+def test_a_name_that_the_hub_does_not_have_is_refused(hub):
     refused(
         "the hub and its cache have none.*someone/else", checkpoint_folder, "someone/else", "reader"
     )

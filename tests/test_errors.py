@@ -1,4 +1,4 @@
-"""What a user reads when something cannot be done."""
+"""Test the sentences that a user reads about errors and about items that were set aside."""
 
 import pickle
 import tomllib
@@ -7,26 +7,29 @@ from pathlib import Path
 from speechssl.errors import InputError, MissingExtra, packages_of, report_set_aside
 
 
-def test_a_worker_can_hand_its_refusal_to_its_parent():
+def test_a_missing_extra_can_be_pickled():
     error = pickle.loads(pickle.dumps(MissingExtra("synthetic speech", "synth")))
-    assert isinstance(error, InputError) and "pip install 'espeakng-loader" in str(error)
+    assert isinstance(error, InputError)
+    assert "pip install 'espeakng-loader" in str(error)
 
 
 def test_an_extra_is_installed_by_its_packages():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for extra in ("synth", "superb", "ray"):
-        wanted = project["optional-dependencies"][extra]
-        assert "".join(packages_of(extra)).replace(" ", "") == "".join(wanted).replace(" ", "")
+        declared = project["optional-dependencies"][extra]
+        assert "".join(packages_of(extra)).replace(" ", "") == "".join(declared).replace(" ", "")
 
 
-def test_many_for_one_reason_are_one_line(capsys):
-    many = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
-    files = {
-        f"Rome_{c}": (f"/data/{c}.flac: {n} samples are fewer than 400")
-        for c, n in zip("abcd", (1, 22, 3, 4), strict=True)
+def test_more_than_three_items_with_one_reason_are_one_line(capsys):
+    four_questions = {f"q{i}": f"passage p{i}-x has no transcript" for i in range(4)}
+    four_files = {
+        "Rome_a": "/data/a.flac: 1 samples are fewer than 400",
+        "Rome_b": "/data/b.flac: 22 samples are fewer than 400",
+        "Rome_c": "/data/c.flac: 3 samples are fewer than 400",
+        "Rome_d": "/data/d.flac: 4 samples are fewer than 400",
     }
-    few = {f"u{i}": "silent" for i in range(3)}
-    report_set_aside(many | few | files, "training")
+    three_silent = {f"u{i}": "silent" for i in range(3)}
+    report_set_aside(four_questions | three_silent | four_files, "training")
     assert capsys.readouterr().err.splitlines() == [
         "set aside 4, such as q0: passage p0-x has no transcript",
         *(f"set aside u{i}: silent" for i in range(3)),

@@ -1,5 +1,5 @@
-"""Recordings are asked from Python and from the command line; what was pushed to a hub has a
-name."""
+"""Test questions to recordings, from Python and from the command line, and models that are pushed to
+a hub."""
 
 import json
 import subprocess
@@ -37,39 +37,40 @@ def speech(tmp_path_factory):
 
 
 def ask(speech, *options):
+    """Run `speechssl answer` on (passage, question); return the exit code."""
     files = ["--passage", speech[0], "--question", speech[1]]
     return main(["answer", *map(str, [*files, *options])])
 
 
-# ---- what Python sees
+# ---- the Python interface
 
 
 def test_public_names_are_documented_and_importing_them_takes_no_torch():
     code = "import speechssl, sys; print(*dir(speechssl), 'torch' in sys.modules)"
-    given = {"capture_output": True, "text": True, "cwd": Path(__file__).parents[1]}
-    ran = subprocess.run([sys.executable, "-c", code], check=True, **given)
-    *names, torch = ran.stdout.split()
-    assert torch == "False"
+    options = {"capture_output": True, "text": True, "cwd": Path(__file__).parents[1]}
+    process = subprocess.run([sys.executable, "-c", code], check=True, **options)
+    *names, is_torch_imported = process.stdout.split()
+    assert is_torch_imported == "False"
     assert [name for name in names if not name.startswith("_")] == sorted(speechssl.__all__)
     assert all(getattr(speechssl, name).__doc__ for name in speechssl.__all__)
 
 
-def test_the_documented_lines_run(speech, monkeypatch, capsys):
-    """They stand in the docstring of the module."""
+def test_the_example_of_the_module_runs(speech, monkeypatch, capsys):
+    """The example is in the docstring of speechssl.pipelines."""
     monkeypatch.chdir(speech[0].parent)
     lines = [line for line in pipelines.__doc__.splitlines() if line.startswith("    ")]
     code = textwrap.dedent("\n".join(lines)).replace("lecture.mp3", "lecture.flac")
-    found = {}
-    exec(code, found)
+    variables = {}  # of the example
+    exec(code, variables)
     start, end, confidence = map(float, capsys.readouterr().out.split()[-3:])
     assert 0 <= start < end <= 4.0
     assert 0 < confidence <= 1
-    dual, units = found["dual"], found["units"]
-    assert dual.answer(*map(str, speech)) == found["span"]
-    assert speechssl.Dual.from_pretrained("people-en").answer(*speech) == found["span"]
-    assert units.card["codebook"] == found["codebook"].hash
-    assert units.seconds(found["passage"], 0, len(found["passage"]) - 1)[0] == 0.0
-    refused("DUAL reads no text such as 'who[?]'", dual.answer, found["passage"], "who?")
+    dual, units, passage = (variables[name] for name in ("dual", "units", "passage"))
+    assert dual.answer(*map(str, speech)) == variables["span"]
+    assert speechssl.Dual.from_pretrained("people-en").answer(*speech) == variables["span"]
+    assert units.card["codebook"] == variables["codebook"].hash
+    assert units.seconds(passage, 0, len(passage) - 1)[0] == 0.0
+    refused("DUAL reads no text such as 'who[?]'", dual.answer, passage, "who?")
     words = speechssl.Units("people-en/encoder", MODELS / "words.safetensors")
     refused("no reader of the units", speechssl.Dual, words, "people-en/dual")
     refused("text-qa is no reader of", speechssl.Dual, units, "people-en/text-qa")
@@ -83,19 +84,23 @@ def test_a_cascade_reads_texts_and_recordings(speech):
     assert cascade.answer(words, speech[1]).text is not None
 
 
-def test_a_buffer_that_is_filled_again_is_heard_again():
+def test_an_array_whose_content_changes_is_recognised_again():
     cascade = speechssl.Cascade.from_pretrained("people-en")
-    t = np.arange(32_000) / 16_000
+    time = np.arange(32_000) / 16_000
 
     def voice(pitch):
-        """A vowel of so many Hz, four syllables a second: the recogniser finds letters in it."""
-        vowel = sum(np.sin(2 * np.pi * pitch * k * t) / k for k in range(1, 20))
-        return (0.05 * vowel * (1 + np.sin(2 * np.pi * 4 * t))).astype(np.float32)
+        """Make a vowel of this pitch (Hz), four syllables a second, in which the recogniser finds
+        letters."""
+        vowel = sum(np.sin(2 * np.pi * pitch * k * time) / k for k in range(1, 20))
+        return (0.05 * vowel * (1 + np.sin(2 * np.pi * 4 * time))).astype(np.float32)
 
-    buffer, later = voice(100), voice(220)
-    before = cascade.transcribe(buffer)
-    buffer[:] = later
-    assert cascade.transcribe(buffer) == cascade.transcribe(later) != before
+    buffer = voice(pitch=100)
+    other = voice(pitch=220)
+    first_transcript = cascade.transcribe(buffer)
+    buffer[:] = other
+    second_transcript = cascade.transcribe(buffer)
+    assert second_transcript == cascade.transcribe(other)
+    assert second_transcript != first_transcript
 
 
 # ---- questions
@@ -103,19 +108,21 @@ def test_a_buffer_that_is_filled_again_is_heard_again():
 
 @pytest.fixture(scope="module")
 def dual():
+    """A QA whose only system is DUAL."""
     return speechssl.QA(systems="dual")
 
 
 @pytest.mark.slow
-def test_systems_are_loaded_once_and_cascades_read_texts_as_well(speech, capsys):
+def test_all_systems_answer_recordings_and_cascades_answer_texts(speech, capsys):
     qa = speechssl.QA()
     assert "name a recogniser (--recogniser openai/whisper-base" in capsys.readouterr().err
-    heard, read = qa.answer(speech[0], [speech[1], "Where is the noise?"])
-    assert set(heard) == {"dual", "cascade-ctc"}
-    assert set(read) == {"cascade-ctc"}
-    assert 0 <= heard["dual"].start < heard["dual"].end <= 4.0
-    assert 0 <= heard["dual"].confidence <= 1
-    assert heard["cascade-ctc"] == speechssl.answer(*speech, "cascade-ctc")["cascade-ctc"]
+    of_recording, of_text = qa.answer(speech[0], [speech[1], "Where is the noise?"])
+    assert set(of_recording) == {"dual", "cascade-ctc"}
+    assert set(of_text) == {"cascade-ctc"}
+    span = of_recording["dual"]
+    assert 0 <= span.start < span.end <= 4.0
+    assert 0 <= span.confidence <= 1
+    assert of_recording["cascade-ctc"] == speechssl.answer(*speech, "cascade-ctc")["cascade-ctc"]
     with pytest.raises(TypeError, match="questions come in a list"):
         qa.answer(speech[0], "Where is the noise?")
 
@@ -131,6 +138,7 @@ def test_systems_that_cannot_be_asked_are_refused(options, message):
     refused(message, speechssl.QA, **options)
 
 
+# longer than a question may be
 MINUTE = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
 
 
@@ -161,25 +169,23 @@ def test_the_command_prints_answers_and_writes_a_clip(speech, tmp_path, capsys):
     assert "trained on recipes/units" in printed
     start, end = float(printed.split()[1]), float(printed.split()[3])
     assert soundfile.info(clip).duration == pytest.approx(end - start, abs=0.02)
-    asked = "Where is the noise?"
-    assert ask(speech, asked, "--systems", "dual", "cascade-ctc", "--json") == 0
+    text = "Where is the noise?"
+    assert ask(speech, text, "--systems", "dual", "cascade-ctc", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     systems = [(a["question"], a["system"]) for a in printed["answers"]]
     assert systems == [
         (str(speech[1]), "dual"),
         (str(speech[1]), "cascade-ctc"),
-        (asked, "cascade-ctc"),
+        (text, "cascade-ctc"),
     ]
     transcripts = [a["question_transcript"] for a in printed["answers"]]
-    assert [isinstance(text, str) for text in transcripts] == [False, True, False]
+    assert [isinstance(transcript, str) for transcript in transcripts] == [False, True, False]
     (unanswered,) = printed["unanswered"]
-    assert (unanswered["question"], unanswered["system"]) == (asked, "dual")
+    assert (unanswered["question"], unanswered["system"]) == (text, "dual")
 
 
 @pytest.mark.slow
-def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
-    speech, checkpoint, tmp_path, capsys
-):
+def test_a_reader_of_hugging_face_may_give_no_answer(speech, checkpoint, tmp_path, capsys):
     reader = str(checkpoint("BERT", "AutoModelForQuestionAnswering"))
     options = ["--systems", "cascade-ctc", "--reader", reader]
     assert ask(speech, *options) == 0
@@ -200,20 +206,20 @@ def test_a_reader_of_hugging_face_answers_by_name_and_may_have_no_answer(
         (["--question", "SILENT"], "silent.wav is silent"),
     ],
 )
-def test_what_cannot_be_asked_is_one_sentence_and_makes_no_clip(
+def test_bad_options_and_recordings_are_refused_and_no_clip_is_written(
     options, message, speech, tmp_path, capsys
 ):
     silent, clip = tmp_path / "silent.wav", tmp_path / "clip.wav"
     soundfile.write(silent, np.zeros(16_000), 16_000)
     options = [str(silent) if option == "SILENT" else option for option in options]
     assert ask(speech, "--clip", clip, *options) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    sentence = capsys.readouterr().err
+    assert message in sentence
+    assert sentence.count("\n") == 1
     assert not clip.exists()
 
 
-def test_a_clip_never_overwrites_what_is_listened_to(speech, tmp_path, capsys):
+def test_a_clip_never_overwrites_a_recording(speech, tmp_path, capsys):
     path = tmp_path / "clip-2.wav"
     path.write_bytes(speech[1].read_bytes())
     code = ask((path, speech[1]), "Where is the noise?", "--clip", tmp_path / "clip.wav")
@@ -221,10 +227,10 @@ def test_a_clip_never_overwrites_what_is_listened_to(speech, tmp_path, capsys):
     assert f"would overwrite the recording {path}" in capsys.readouterr().err
 
 
-# ---- names on a hub; HF_HUB_OFFLINE is set in tests
+# ---- pushing to a hub: with HF_HUB_OFFLINE, as in tests, models are copied to the models folder
 
 
-def test_what_was_pushed_is_found_by_its_name(tmp_path, monkeypatch):
+def test_pushed_models_are_found_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path))
     parts = {"me/encoder": "encoder", "me/reader": "dual", "me/units": "units.safetensors"}
     for name, part in parts.items():

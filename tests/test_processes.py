@@ -1,5 +1,5 @@
-"""Training by two processes (torchrun, gloo) is training by one: same steps, same batches, same
-weights; and one of them writes."""
+"""Test that two processes (torchrun, gloo) train the same weights as one, on the same batches, and
+that only one of them writes. tests/two_processes.py is what they run."""
 
 import json
 import os
@@ -25,6 +25,7 @@ TRAINING += ["--adam-epsilon", "1e-5"]
 
 
 def torchrun(*arguments):
+    """Launch a program by torchrun, with two processes."""
     launch = "-m torch.distributed.run --standalone --nproc-per-node 2".split()
     command = [sys.executable, *launch, *map(str, arguments)]
     env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
@@ -37,18 +38,18 @@ def corpus(mini_corpus):
     root = mini_corpus((16_000, 24_123, 20_000, 18_000, 32_100, 56_000))
     words = {"words": [["lost", 0.0, 0.2], ["silver", 0.2, 0.45]]}
     answers = {"answers": [{"text": "silver", "start": 0.2, "end": 0.45}]}
-    for name, more in (("passages", words), ("questions", words | answers)):
-        change_lines(root / f"train/{name}.jsonl", more)
+    for name, fields in (("passages", words), ("questions", words | answers)):
+        change_lines(root / f"train/{name}.jsonl", fields)
     return root
 
 
 @pytest.fixture
 def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
-    """A function (folder) -> the training verbs, with `folder` to write into. Pre-training from
-    scratch saves at step 2 too."""
+    """A function (output folder) -> the arguments of five trainings. The last, pre-training from
+    scratch, has 6 steps and saves every 2."""
     encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
     drops = "layerdrop hidden_dropout attention_dropout feat_proj_dropout activation_dropout"
-    quiet = hubert_folder("layer", **dict.fromkeys(drops.split(), 0.0))
+    without_dropout = hubert_folder("layer", **dict.fromkeys(drops.split(), 0.0))
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
     book = units / "k.safetensors"
@@ -59,31 +60,32 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
         assert main(verb.split()) == 0
     noise = "--distort g+b --distil 1 --domain-adversary multi"
     noise += " --domain-adversary-mode alternating --domain-adversary-schedule constant"
-    # of which one recording is longer and one is shorter: batches of 4 and of 6
+    # one recording is longer than a crop of 3 s, and one shorter: batches of 4 and of 6
     mixed = f"{' '.join(CROPS)} --crop-seconds 3"
     qa = f"--text-encoder {text} --batch 4 --window 16 --stride 8 --answer 5"
     small = "--word-steps 3 --word-batch 4 --word-width 8"
     small += " --mask-steps 3 --mask-batch 4 --mask-window 8"
 
     def make(out):
-        made = [
+        lines = [
             f"train ctc {corpus} {encoder} {out}/ctc --layer 1 --batch 4 --lstm-width 8",
             f"train dual {corpus} {units} {out}/dual {qa}",
             f"train speechbert {corpus} {encoder} {out}/speechbert --layer 1 {qa} {small}",
-            f"pretrain continue {corpus} {out}/robust --start {quiet} --layer 1 --clusters 6 "
+            f"pretrain continue {corpus} {out}/robust --start {without_dropout} --layer 1 --clusters 6 "
             f"{mixed} {noise}",
             f"pretrain hubert {corpus} {out}/hubert --clusters 6 {' '.join(CROPS)}",
         ]
-        made = [[*call.split(), *TRAINING] for call in made]
-        made[-1] += ["--save-every", "2"]
-        made[-1][made[-1].index("--steps") + 1] = "6"
-        return made
+        arguments = [[*line.split(), *TRAINING] for line in lines]
+        scratch = arguments[-1]
+        scratch += ["--save-every", "2"]
+        scratch[scratch.index("--steps") + 1] = "6"
+        return arguments
 
     return make
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_path):
+def test_two_processes_train_as_one_and_a_killed_run_goes_on(calls, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
     for call in calls(one):
         assert main(call) == 0
@@ -93,11 +95,11 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 4] * 2, (
         killed.stderr
     )
-    a_toy_is_trained_alike(tmp_path)
+    check_toy(tmp_path)
     for name in ("ctc", "dual", "speechbert", "robust"):
-        assert whole(one / name) == whole(two / name)
-        same_weights(one / name, two / name)
-    same_curve(
+        assert list_files(one / name) == list_files(two / name)
+        assert_same_weights(one / name, two / name)
+    assert_same_curves(
         one / "robust", two / "robust", "loss", "distillation", "domain_accuracy", "masked_accuracy"
     )
     assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file()
@@ -105,17 +107,17 @@ def test_two_processes_train_what_one_does_and_a_killed_run_goes_on(calls, tmp_p
     resumed = torchrun("-m", "speechssl", *calls(two)[-1])
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("hubert/encoder: ") == 1
-    same_weights(one / "hubert", two / "hubert")
-    assert whole(one / "hubert") == whole(two / "hubert")
+    assert_same_weights(one / "hubert", two / "hubert")
+    assert list_files(one / "hubert") == list_files(two / "hubert")
     steps = [row["step"] for row in read_lines(two / "hubert/checkpoints/log.jsonl")]
-    # it went on from step 2; the last line is the run's summary
+    # the run went on from step 2; the last line is its summary
     assert steps.count(1) == 1
     assert steps[-5:] == [3, 4, 5, 6, 6]
 
 
-def a_toy_is_trained_alike(folder):
-    """Rows divided, dropout not shared, a gradient that one process finds broken dropped by both,
-    scalars averaged, one log."""
+def check_toy(folder):
+    """Assert that the processes saw different rows and dropout masks, that both skipped the step whose
+    gradient was broken in one, that scalars were averaged, and that one wrote the log."""
     first, second = (json.loads((folder / f"process-{i}.json").read_text()) for i in (0, 1))
     assert first["weights"] == second["weights"]
     assert torch.tensor(first["weights"]).isfinite().all()
@@ -123,52 +125,55 @@ def a_toy_is_trained_alike(folder):
     assert first["result"]["skipped"] == 1
     assert (folder / "toy/skipped.txt").read_text() == "2\n"
     assert [len(rows) for rows in first["seen"]] == [3] * 5
-    assert not {x for rows in first["seen"] for x in rows} & {
-        x for rows in second["seen"] for x in rows
-    }
-    assert all(a != b for a, b in zip(first["drawn"], second["drawn"], strict=True))
+    rows_of_first, rows_of_second = (
+        {row for rows in process["seen"] for row in rows} for process in (first, second)
+    )
+    assert not rows_of_first & rows_of_second
+    for mask, other_mask in zip(first["drawn"], second["drawn"], strict=True):
+        assert mask != other_mask
     rows = read_lines(folder / "toy/log.jsonl")
-    # of the dropped one nothing is reported
+    # nothing is reported about the skipped step
     assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4
     assert [row["step"] for row in rows if row.get("loss", 0) is None] == [3]
-    assert first["agreed"] == second["agreed"] == "process 0"
-    assert first["mean"] == second["mean"] == 0.5
+    for process in (first, second):
+        assert process["agreed"] == "process 0"
+        assert process["mean"] == 0.5
     assert (first["order"], second["order"]) == ([], ["was-0"])
 
 
-def whole(folder):
-    """Names of all files but the checkpoints', of which every process has one for its random
-    state."""
+def list_files(folder):
+    """List the files of a training, without those in checkpoints, where every process has a file of
+    its random state."""
     return sorted(
         str(p.relative_to(folder)) for p in folder.rglob("*") if "checkpoint-" not in str(p)
     )
 
 
-def same_weights(a, b):
-    """The last checkpoints (of every stage) before anything was rounded."""
+def assert_same_weights(a, b):
+    """Assert that the checkpoints of two trainings have the same weights."""
     pattern = "checkpoints/**/checkpoint-*/model.safetensors"
     paths = [path.relative_to(a) for path in a.glob(pattern)]
     assert paths
     assert {*paths} == {path.relative_to(b) for path in b.glob(pattern)}
     for path in paths:
-        right = load_file(b / path)
+        weights = load_file(b / path)
         for name, value in load_file(a / path).items():
-            assert torch.allclose(right[name], value, atol=2e-6, rtol=1e-4), name
+            assert torch.allclose(weights[name], value, atol=2e-6, rtol=1e-4), name
 
 
-def same_curve(a, b, *names):
-    """Means over all processes are those over the whole batch."""
-    left, right = (read_lines(folder / "checkpoints/log.jsonl")[:-1] for folder in (a, b))
-    assert len(left) == len(right) == 4
+def assert_same_curves(a, b, *names):
+    """Assert that two trainings logged the same values: means over all processes are those over the
+    whole batch."""
+    log_a, log_b = (read_lines(folder / "checkpoints/log.jsonl")[:-1] for folder in (a, b))
+    assert len(log_a) == 4
+    assert len(log_b) == 4
     for name in names:
-        wanted = [row[name] for row in left]
-        assert [row[name] for row in right] == pytest.approx(wanted, abs=2e-4, rel=1e-4), name
+        expected = [row[name] for row in log_a]
+        assert [row[name] for row in log_b] == pytest.approx(expected, abs=2e-4, rel=1e-4), name
 
 
 @pytest.mark.slow
-def test_a_batch_that_cannot_be_shared_is_refused_before_anything_is_written(
-    calls, tmp_path, monkeypatch, capsys
-):
+def test_a_batch_that_processes_cannot_share_is_refused(calls, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "3")
     for call in calls(tmp_path / "three"):
         assert main(call) == 2

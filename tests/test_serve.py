@@ -1,4 +1,5 @@
-"""The page that answers questions: recordings and their limits, answers as HTML, and a browser."""
+"""Test the page that answers questions: limits of recordings, answers as HTML, and the page in a
+browser."""
 
 import base64
 import io
@@ -34,7 +35,7 @@ LIMITS = Limits(seconds=5.0)
 
 
 def noise(seconds, level=0.05):
-    """In bursts, as speech is."""
+    """Make bursts of noise, as speech has."""
     rng = np.random.default_rng(0)
     samples = rng.normal(0, level, round(seconds * 16_000))
     return (samples * (np.arange(len(samples)) % 8_000 < 5_000)).astype(np.float32)
@@ -58,6 +59,7 @@ def speech(tmp_path_factory):
 
 
 def free_port():
+    """Return a port at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 
@@ -73,7 +75,7 @@ def free_port():
         ("text.wav", "passage", b"this is not audio" * 100, "cannot read"),
     ],
 )
-def test_an_upload_that_cannot_be_used_is_one_sentence_without_its_folder(
+def test_a_bad_upload_is_refused_by_a_sentence_without_its_folder(
     name, part, written, expected, tmp_path
 ):
     if isinstance(written, bytes):
@@ -103,27 +105,28 @@ def test_a_question_is_shorter_than_a_passage(tmp_path):
         ("pink@0", "pink 0 dB"),
     ],
 )
-def test_conditions_get_the_snr_of_the_slider_where_they_have_none(written, label):
+def test_noise_without_an_snr_gets_that_of_the_slider(written, label):
     assert complete_condition(written, 5.0).label == label
 
 
 @pytest.mark.parametrize("snr_db", [-5.0, 5.0, 20.0])
-def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db):
-    got = []
+def test_systems_get_recordings_with_the_snr_of_the_slider(snr_db):
+    received = []  # by the systems
 
     def details(passage, questions):
-        got.extend([passage, *questions])
+        received.extend([passage, *questions])
         return [{}]
 
     qa = SimpleNamespace(systems=[], details=details)
-    given = [noise(2.0), noise(1.0)]
-    page = render_answers(qa, *given, "pink", snr_db)
-    for noisy, clean in zip(got, given, strict=True):
+    uploads = [noise(2.0), noise(1.0)]
+    page = render_answers(qa, *uploads, "pink", snr_db)
+    for noisy, clean in zip(received, uploads, strict=True):
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
     assert f"Passage, pink {snr_db:g} dB" in page
-    got.clear()
-    render_answers(qa, *given, "clean", snr_db)
-    assert all(np.array_equal(noisy, clean) for noisy, clean in zip(got, given, strict=True))
+    received.clear()
+    render_answers(qa, *uploads, "clean", snr_db)
+    for samples, upload in zip(received, uploads, strict=True):
+        np.testing.assert_array_equal(samples, upload)
 
 
 # ---- answers
@@ -131,7 +134,8 @@ def test_what_the_systems_get_has_the_snr_of_the_slider(snr_db):
 
 @pytest.mark.slow
 def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
-    qa, (passage, question) = QA("people-en", SYSTEMS), [read_audio(path) for path in speech]
+    qa = QA("people-en", SYSTEMS)
+    passage, question = (read_audio(path) for path in speech)
     page = render_answers(qa, passage, question)
     expected = qa.answer(passage, [question])[0]
     rows = re.findall(r'<tr data-system="(.*?)">(.*?)</tr>', page, re.DOTALL)
@@ -159,34 +163,36 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
 
 @pytest.fixture
 def environment(monkeypatch):
+    """The variables that `serve` sets are restored after the test."""
     for name in ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "no_proxy"):
-        monkeypatch.setenv(name, "")  # to be as it was after the test
+        monkeypatch.setenv(name, "")
 
 
-def ended(capsys, *options):
-    """The sentence of the verb that ends before it serves."""
+def refuse_serving(capsys, *options):
+    """Assert that `serve` ends with exit code 2 and one sentence, which is returned."""
     assert main(["serve", *options]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     return message
 
 
-def test_without_gradio_the_install_line_is_given(monkeypatch, environment, capsys):
+def test_without_gradio_the_sentence_says_how_to_install_it(monkeypatch, environment, capsys):
     monkeypatch.setitem(sys.modules, "gradio", None)
-    message = ended(capsys, "--port", str(free_port()))
+    message = refuse_serving(capsys, "--port", str(free_port()))
     assert "the page needs the extra serve: pip install" in message
 
 
-def test_a_port_in_use_and_a_bad_condition_are_one_sentence(capsys):
+def test_a_port_in_use_and_an_unknown_condition_are_refused(capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        assert f"127.0.0.1:{port}" in ended(capsys, "--port", port)
-    assert "no recordings in bagpipes" in ended(capsys, "--conditions", "bagpipes")
+        assert f"127.0.0.1:{port}" in refuse_serving(capsys, "--port", port)
+    assert "no recordings in bagpipes" in refuse_serving(capsys, "--conditions", "bagpipes")
     refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
 
 
 @pytest.fixture
 def chromium():
+    """A browser."""
     pytest.importorskip("gradio", reason="the optional extra serve is not installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if (program := shutil.which("chromium")) is None:
@@ -199,10 +205,11 @@ def chromium():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("SMOKE"), reason="half a minute: make smoke")
-def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path, chromium):
-    temporary, port = tmp_path / "temporary", free_port()
+def test_two_recordings_are_answered_in_a_browser(speech, tmp_path, chromium):
+    temporary = tmp_path / "temporary"
     temporary.mkdir()
-    # whatever asked for something outside would meet a proxy that is not there
+    port = free_port()
+    # requests to other machines would fail, because there is no such proxy
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     command = f"{sys.executable} -m speechssl serve --port {port} --systems {' '.join(SYSTEMS)}"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -210,9 +217,10 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path,
     with subprocess.Popen(command.split(), env=env, **pipes) as server:
         try:
             assert f"http://127.0.0.1:{port} " in server.stdout.readline()
-            page, asked = chromium.new_page(), []
+            page = chromium.new_page()
             page.set_default_timeout(120_000)
-            page.on("request", lambda request: asked.append(request.url))
+            urls = []  # requested by the page
+            page.on("request", lambda request: urls.append(request.url))
             page.goto(f"http://127.0.0.1:{port}")
             assert "trained on recipes/units" in page.inner_text("#about")
             page.click("#answer")
@@ -227,9 +235,9 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path,
             assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"]
             assert page.locator("#result td audio").count() == 2
             assert page.locator("#result .units").count() == 2
-            # it can be played
+            # the recording can be played
             assert page.evaluate("document.querySelector('#result audio').readyState") > 0
-            page.fill("#text textarea", "who leads them?")  # an answer to what was asked goes
+            page.fill("#text textarea", "who leads them?")  # removes the answers
             page.wait_for_selector("#result tr[data-system]", state="detached")
             page.fill("#text textarea", "")
             page.click("#noise input")
@@ -240,10 +248,11 @@ def test_two_recordings_are_answered_in_a_browser_in_noise_too(speech, tmp_path,
             page.wait_for_selector("#result h3:has-text('pink -5 dB')")
             rows = page.query_selector_all("#result tr[data-system]")
             assert [row.inner_text() for row in rows] != clean
-            here = (f"http://127.0.0.1:{port}/", "data:", "blob:")
-            assert all(url.startswith(here) for url in asked)
+            local = (f"http://127.0.0.1:{port}/", "data:", "blob:")
+            assert all(url.startswith(local) for url in urls)
         finally:
             server.send_signal(signal.SIGINT)
             errors = server.communicate(timeout=60)[1]
-    assert server.returncode == 0 and "Traceback" not in errors
+    assert server.returncode == 0
+    assert "Traceback" not in errors
     assert not list(temporary.glob("speechssl-serve-*"))

@@ -1,5 +1,5 @@
-"""Parts that do not belong together are refused by file, and the encoder works once for systems
-that read the same features."""
+"""Test systems that are loaded by name, and folders of models that are made of parts: parts that are
+missing or do not belong together are refused by name."""
 
 import math
 import shutil
@@ -23,7 +23,7 @@ from .files import change_json, refused
 
 @pytest.fixture
 def models(tmp_path):
-    """A copy of the models that ship, to be damaged."""
+    """A copy of the shipped models, which a test may damage."""
     return Path(shutil.copytree(model_folder(), tmp_path / "models"))
 
 
@@ -43,7 +43,7 @@ def models(tmp_path):
         (None, "cascade-ctc-other", "has no ctc-other/; train one"),
     ],
 )
-def test_missing_parts_and_systems_are_named(models, damage, system, message):
+def test_missing_parts_and_unknown_systems_are_refused(models, damage, system, message):
     if damage:
         (models / damage).unlink()
     refused(message, load_systems, models, [system])
@@ -54,55 +54,57 @@ def test_parts_that_do_not_belong_together_are_refused(models):
     change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
     refused("no reader of the units", load_systems, models, ["dual"])
     change_json(models / "units.card.json", encoder="0123456789abcdef")
-    wanted = "was not fitted on encoder .* but on encoder 0123456789abcdef"
-    refused(wanted, load_systems, models, ["dual"])
+    message = "was not fitted on encoder .* but on encoder 0123456789abcdef"
+    refused(message, load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
-def test_a_reader_of_units_that_were_carried_over_loads_and_of_others_does_not(models):
-    """The codebook of another encoder, whose units mean what the reader's units mean, or what those
-    they were carried from mean."""
-    book, path = load_codebook(models / "units.safetensors"), models / "units.safetensors"
-    # the units that the reader was trained on
-    read = read_json(models / "dual/card.json")["units"]["codebook"]
-    Codebook(book.centroids + 1e-3, book.card | {"carried_from": read}).save(path)
+def test_a_reader_accepts_codebooks_that_were_carried_over_from_its_own(models):
+    """A codebook that `units transfer` carried over from another has units of the same meaning. The
+    reader accepts one that was carried over from its own, or from the same codebook as its own."""
+    path = models / "units.safetensors"
+    book = load_codebook(path)
+    trained_on = read_json(models / "dual/card.json")["units"]["codebook"]
+    Codebook(book.centroids + 1e-3, book.card | {"carried_from": trained_on}).save(path)
     (system,) = load_systems(models, ["dual"])
-    assert system.name == "dual" and system.card["codebook"] not in (book.hash, read)
+    assert system.name == "dual"
+    assert system.card["codebook"] not in (book.hash, trained_on)
     card = book.card | {"transferred_through": []}
-    Codebook(book.centroids + 1e-3, card).save(path)  # a sibling of the reader's
+    Codebook(book.centroids + 1e-3, card).save(path)  # carried over from the same codebook
     assert load_systems(models, ["dual"])[0].card["codebook"] == load_codebook(path).hash
     Codebook(book.centroids + 1e-3, card | {"carried_from": "0123456789abcdef"}).save(path)
     refused("no reader of the units", load_systems, models, ["dual"])
 
 
 @pytest.mark.slow
-def test_the_text_half_needs_no_encoder_and_knows_times_where_the_manifest_does(models):
+def test_text_systems_need_no_encoder_and_take_times_from_the_manifest(models):
     shutil.rmtree(models / "encoder")
-    text, given = load_systems(models, ["text", "cascade-given"])
-    said = "anna lost silver lanterns"
-    words = tuple(Span(word, i / 2, i / 2 + 0.5) for i, word in enumerate(said.split()))
-    heard = said.replace("silver", "sliver")
-    passage = Passage("p", "", 0.0, said, "s", "en", words, transcript=heard)
-    question = Question("q", "p", "", 0.0, "what did anna lose", "s", "en")
-    for system, timed, word in ((text, True, "silver"), (given, False, "sliver")):
-        encoded = [system.encode(record, None) for record in (question, passage)]
-        assert word in encoded[1].text
-        (found,) = system.answer_all([tuple(encoded)])
-        assert math.isnan(found.start) != timed
-        assert found.text in encoded[1].text
+    text_system, given = load_systems(models, ["text", "cascade-given"])
+    text = "anna lost silver lanterns"
+    words = tuple(Span(word, i / 2, i / 2 + 0.5) for i, word in enumerate(text.split()))
+    transcript = text.replace("silver", "sliver")
+    passage = Passage("p", text=text, words=words, transcript=transcript)
+    question = Question("q", "p", text="what did anna lose")
+    # the manifest has times for the words of the text, and none for those of the transcript
+    for system, has_times, word in ((text_system, True, "silver"), (given, False, "sliver")):
+        encoded_question = system.encode(question, None)
+        encoded_passage = system.encode(passage, None)
+        assert word in encoded_passage.text
+        (answer,) = system.answer_all([(encoded_question, encoded_passage)])
+        assert math.isnan(answer.start) != has_times
+        assert answer.text in encoded_passage.text
     with pytest.raises(ValueError, match="p has no transcript"):
         given.encode(replace(passage, text="", transcript=" "), None)
     with pytest.raises(ValueError, match="reads the text of a corpus"):
-        text.encode(None, np.zeros(16_000, np.float32))
+        text_system.encode(None, np.zeros(16_000, np.float32))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("system", "part"), [("dual", "dual"), ("text", "text-qa"), ("speechbert", "speechbert")]
 )
-def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models, system, part):
-    """Stride and longest answer change no weight in training, and so not the hash of the
-    weights."""
+def test_the_card_of_a_system_states_the_layout_of_windows(models, system, part):
+    """The stride of windows is not in the hash of the weights, and changes the answers."""
     before = load_systems(models, [system])[0].card
     card = read_json(models / part / "card.json")
     write_json(models / part / "card.json", card | {"layout": card["layout"] | {"stride": 10}})
@@ -111,22 +113,25 @@ def test_a_reader_with_other_windows_or_longest_answers_is_another_system(models
 
 
 @pytest.mark.slow
-def test_systems_that_read_few_windows_say_so():
+def test_the_names_and_cards_of_systems_state_their_number_of_windows():
     names = ["dual", "dual@1", "cascade-ctc", "cascade-ctc@1"]
-    dual, one, cascade, other = load_systems(model_folder(), names)
-    assert [s.name for s in (dual, one, cascade, other)] == names
-    assert one.card == {**dual.card, "windows": 1} and other.card == {**cascade.card, "windows": 1}
-    pairs = ((dual.reader, one.reader), (cascade.qa.reader.reader, other.qa.reader.reader))
-    for whole, few in pairs:
-        assert (whole.retrieve, few.retrieve) == (None, 1)
+    dual, dual_1, cascade, cascade_1 = load_systems(model_folder(), names)
+    assert [s.name for s in (dual, dual_1, cascade, cascade_1)] == names
+    assert dual_1.card == {**dual.card, "windows": 1}
+    assert cascade_1.card == {**cascade.card, "windows": 1}
+    assert dual.reader.retrieve is None
+    assert dual_1.reader.retrieve == 1
+    assert cascade.qa.reader.reader.retrieve is None
+    assert cascade_1.qa.reader.reader.retrieve == 1
 
 
 @pytest.mark.slow
-def test_rows_of_a_head_without_an_ngram_say_that_it_decodes_greedily(models, capsys):
+def test_a_head_without_an_ngram_decodes_greedily_and_its_name_says_so(models, capsys):
     shutil.rmtree(models / "ctc/ngram")
-    asked, greedy = load_systems(models, ["cascade-ctc@2", "cascade-ctc-greedy@2"])
-    assert asked.name == greedy.name == "cascade-ctc-greedy@2"
-    assert asked.card == greedy.card
+    default, greedy = load_systems(models, ["cascade-ctc@2", "cascade-ctc-greedy@2"])
+    assert default.name == "cascade-ctc-greedy@2"
+    assert greedy.name == "cascade-ctc-greedy@2"
+    assert default.card == greedy.card
     assert "ctc has no n-gram and decodes greedily, as ctc-greedy" in capsys.readouterr().err
 
 
@@ -135,67 +140,69 @@ def test_rows_of_a_head_without_an_ngram_say_that_it_decodes_greedily(models, ca
 MODELS = model_folder("people-en")
 
 
-def parts(codebook="people-en/units.safetensors", **changes):
-    given = {"codebook": codebook} | changes
+def make_parts(codebook="people-en/units.safetensors", **parts):
+    """Make parts of the shipped encoder, a codebook and others by name; None leaves a part out."""
+    paths = {"codebook": codebook} | parts
     return Parts(
-        "people-en/encoder", **{name: value and Path(value) for name, value in given.items()}
+        "people-en/encoder", **{name: value and Path(value) for name, value in paths.items()}
     )
 
 
 @pytest.mark.slow
 def test_parts_are_copied_and_every_system_of_them_is_loaded(tmp_path, capsys):
-    given = parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa"))
-    card = bundle(given, tmp_path / "mine")
+    parts = make_parts(dual="people-en/dual", text_qa=str(MODELS / "text-qa"))
+    card = bundle(parts, tmp_path / "mine")
     assert card["systems"] == ["dual", "text"]
     assert set(card["parts"]) == {"encoder", "units", "dual", "text-qa"}
     assert not (tmp_path / "mine/dual").is_symlink()
-    # the same by content
-    again = Bundle(out=tmp_path / "mine", parts=replace(given, text_qa=Path("people-en/text-qa")))
+    # text QA by another name, with the same content
+    same_parts = replace(parts, text_qa=Path("people-en/text-qa"))
+    again = Bundle(out=tmp_path / "mine", parts=same_parts)
     assert bundle_parts(again)["card"] == card
     assert "an encoder and 50 units; systems: dual, text" in capsys.readouterr().out
     (mine,), (shipped,) = load_systems(tmp_path / "mine", ["dual"]), load_systems(MODELS, ["dual"])
     assert dict(mine.card) == dict(shipped.card)
 
 
-def test_a_head_is_copied_with_its_ngram_which_is_a_part(tmp_path):
+def test_a_head_is_copied_with_its_ngram(tmp_path):
     ctc = Path(shutil.copytree(MODELS / "ctc", tmp_path / "ctc"))
     mine = Parts("people-en/encoder", ctc=ctc, text_qa=Path("people-en/text-qa"))
     bundle(mine, tmp_path / "mine")
     beam, greedy = load_systems(tmp_path / "mine", ["cascade-ctc", "cascade-ctc-greedy"])
     assert beam.card["decoding"] == read_json(ctc / "ngram/card.json")["decoding"]
     assert greedy.card["decoding"] == "greedy"
-    # another n-gram of the same head
+    # another n-gram of the same head makes other models
     change_json(ctc / "ngram/card.json", order=2)
     refused(r"was made from other inputs \(ctc differs\)", bundle, mine, tmp_path / "mine")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("codebook", "dual", "message"),
     [
-        (["words.safetensors", "dual"], "dual is no reader of the units of"),
-        (["units.safetensors", "text-qa"], "is no reader of"),
-        (["units.safetensors", "nowhere"], "found no reader at people-en/nowhere"),
-        ([None, "dual"], "--dual people-en/dual reads units; give the codebook"),
+        ("words.safetensors", "dual", "dual is no reader of the units of"),
+        ("units.safetensors", "text-qa", "is no reader of"),
+        ("units.safetensors", "nowhere", "found no reader at people-en/nowhere"),
+        (None, "dual", "--dual people-en/dual reads units; give the codebook"),
     ],
 )
-def test_parts_that_do_not_belong_together_leave_nothing(changes, message, tmp_path):
-    codebook, dual = (name and f"people-en/{name}" for name in changes)
-    refused(message, bundle, parts(codebook, dual=dual), tmp_path / "mine")
+def test_parts_that_do_not_belong_together_are_not_bundled(codebook, dual, message, tmp_path):
+    parts = make_parts(codebook and f"people-en/{codebook}", dual=f"people-en/{dual}")
+    refused(message, bundle, parts, tmp_path / "mine")
     assert not (tmp_path / "mine").exists()
 
 
-def test_an_error_names_the_parts_that_were_linked(models):
+def test_an_error_names_the_parts_instead_of_their_links(models):
     change_json(models / "dual/card.json", units={"codebook": "other"}, codebooks=[])
-    given = Parts("people-en/encoder", codebook=models / "units.safetensors", dual=models / "dual")
+    parts = Parts("people-en/encoder", codebook=models / "units.safetensors", dual=models / "dual")
 
     def load():
-        with link_parts(given) as folder:
+        with link_parts(parts) as folder:
             load_systems(folder, ["dual"])
 
     refused(f"^{models / 'dual'} is no reader", load)
 
 
-def test_a_cut_head_is_one_sentence(models):
+def test_a_head_that_is_cut_off_is_refused(models):
     path = models / "ctc/head.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     refused("does not have the weights of its card", load_systems, models, ["cascade-ctc"])

@@ -1,4 +1,5 @@
-"""Normalisers, by tables; TF-IDF against its formula."""
+"""Test rules of texts by tables, and TF-IDF against its formula. A table has cells "one = other",
+separated by " | "; what the two sides mean is said at each table."""
 
 import math
 from collections import Counter
@@ -8,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.synth.speak import cardinal, mandarin, mandarin_digits, ordinal, year
+from speechssl.synth.speak import (
+    spell_cardinal,
+    spell_mandarin,
+    spell_mandarin_digits,
+    spell_ordinal,
+    spell_year,
+)
 from speechssl.text import (
     answer_tokens,
     english_digits,
@@ -28,13 +35,14 @@ from speechssl.text.tfidf import tfidf
 from .files import refused
 
 
-def pairs(table):
-    """Read "one = other | one = other ..."."""
+def read_pairs(table):
+    """Read a table "one = other | one = other ..." as pairs."""
     cells = [cell for line in table.strip().split("\n") for cell in line.split(" | ")]
     return [tuple(map(str.strip, cell.split(" = "))) for cell in cells]
 
 
-SAID_ENGLISH = pairs(
+# text with signs = the words that are said for it
+SAID_ENGLISH = read_pairs(
     """
     $5 = five dollars | £5 = five pounds | £1 = one pound | €3.50 = three point five zero euros
     €3.50 = three euros and fifty cents | $3.50 = three dollars and fifty cents
@@ -65,7 +73,7 @@ SAID_ENGLISH = pairs(
     212-555-0187 = two one two five five five zero one eight seven
     """
 )
-SAID_CHINESE = pairs(
+SAID_CHINESE = read_pairs(
     """
     21 = 廿一 | 卅 = 三十 | 2,500人 = 兩千五百人 | 2024年 = 二〇二四年 | 5% = 百分之五 | 5‰ = 千分之五 | 1/2 = 二分之一
     ¾ = 四分之三 | 3½ = 三又二分之一 | 3.5億 = 三亿五千万 | 第2 = 第二 | -5度 = 負五度 | 7:30 = 七點三十分 | 3:05 = 三点零五分
@@ -74,7 +82,8 @@ SAID_CHINESE = pairs(
     $100美元 = 一百美元 | 13812115678 = 幺三八幺二幺幺五六七八
     """
 )
-OTHER_ENGLISH = pairs(
+# two texts whose numbers are different
+OTHER_ENGLISH = read_pairs(
     """
     one fifth = fifteenth | one third = thirteenth | 1/3 = 13 | one half = twelve | 1/2 = 1 2
     -5 = 5 | -$5 = $5 | minus five dollars = five dollars | 5 mm = 5 | £5 = €5
@@ -86,7 +95,7 @@ OTHER_ENGLISH = pairs(
     2 halves = 2/2
     """
 )
-OTHER_CHINESE = pairs(
+OTHER_CHINESE = read_pairs(
     """
     二三十人 = 二百三十人 | 十七八岁 = 八十八岁 | 两三个 = 23个 | 三两 = 三十二 | 十两银子 = 12银子 | 一百两 = 120 | 五卅 = 530
     1/2 = 12 | 3½ = 31/2 | -5 = 5 | €5 = £5 | 一点半点 = 1点30分点 | 两点半天 = 2点30分天 | 100，200 = 100200
@@ -94,7 +103,8 @@ OTHER_CHINESE = pairs(
     """
 )
 
-ENGLISH = pairs(
+# text = its normal form
+ENGLISH = read_pairs(
     """
     Hello, World! = hello world | two thousand and five = 2005 | 2005 = 2005 | five dollars = $5
     um, I don’t know = i do not know | Mr. Smith can't = mister smith can not
@@ -104,7 +114,7 @@ ENGLISH = pairs(
     """
 )
 ENGLISH += [("  It's  twenty-one   years ", "it is 21 years"), ("", ""), ("...", "")]
-CHINESE = pairs(
+CHINESE = read_pairs(
     """
     他為什麼在家裡? = 他为什么在家里 | 他爲什麼在家裏? = 他为什么在家里 | 他为什么在家里？ = 他为什么在家里
     著名,看着 = 着名看着 | 頭髮發霉 = 头发发霉 | Ａ１２３，％ = a123 | 三百公尺 = 300公尺
@@ -116,29 +126,29 @@ CHINESE += [("_ — …", "")]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted", "language"),
+    ("text", "normal_form", "language"),
     [(*pair, "en") for pair in ENGLISH] + [(*pair, "zh") for pair in CHINESE],
 )
-def test_normal_forms(text, wanted, language):
-    assert normalise(text, language) == wanted
+def test_normal_forms(text, normal_form, language):
+    assert normalise(text, language) == normal_form
 
 
 @pytest.mark.parametrize(
-    ("text", "language", "wanted"),
+    ("text", "language", "expected"),
     [
         ("The  Eiffel-Tower, a tower.", "en", "eiffeltower tower"),
         ("An apple of the theatre", "en", "apple of theatre"),
         ("the", "en", ""),
-        ("twenty", "en", "20"),  # which SQuAD's script leaves alone
+        ("twenty", "en", "20"),  # SQuAD's script would leave it as it is
         ("31.5%", "en", "315"),
         ("台 北!", "zh", "台 北"),
         ("Tokyo 塔", "zh", "tokyo 塔"),
         ("القاهرة, (1904)", "ar", "القاهرة 1904"),
-        ("twenty", "sw", "twenty"),  # SQuAD's script alone
+        ("twenty", "sw", "twenty"),  # other languages get SQuAD's script alone
     ],
 )
-def test_answers(text, language, wanted):
-    assert answer_tokens(text, language) == wanted.split()
+def test_tokens_of_answers(text, language, expected):
+    assert answer_tokens(text, language) == expected.split()
 
 
 @given(st.text(alphabet="我在家裏爲abZ3. ,。_'é5零〇一二两三十百千万亿点分之", max_size=20))
@@ -148,32 +158,37 @@ def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text):
     assert tokens(once, "zh") == tokens(text, "zh")
 
 
-def test_pieces_of_chinese_are_characters_marks_and_runs_of_others():
-    found = [piece for piece, _ in pieces("他 買了iPhone 15（新）。", "zh")]
-    assert found == ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]
+def test_pieces_of_chinese_are_characters_marks_and_runs_of_other_letters():
+    texts = [piece for piece, _ in pieces("他 買了iPhone 15（新）。", "zh")]
+    assert texts == ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]
 
 
 @given(st.text(max_size=30))
-def test_pieces_hold_every_character_that_is_not_white_space_once_at_their_offsets(text):
+def test_pieces_and_their_offsets_cover_the_text(text):
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
-        assert all(text.startswith(piece, at) for piece, at in pieces(text, language))
-        assert not any(not token or token != token.strip() for token in tokens(text, language))
+        assert all(text.startswith(piece, offset) for piece, offset in pieces(text, language))
+        for token in tokens(text, language):
+            assert token
+            assert token == token.strip()
 
 
 def test_language_tags_and_unknown_languages():
     assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
-    assert normalise("colour", "en-GB") == normalise("colour", "en_us") == "color"
+    assert normalise("colour", "en-GB") == "color"
+    assert normalise("colour", "en_us") == "color"
     assert tokens("爲", "zh-TW") == ["为"]
     assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
     refused("'fr'; use en or zh", normalise, "bonjour", "fr")
     assert error_metric("sw") == "wer"
     refused("'sw'; use en or zh", normalise, "habari", "sw")
-    refused("'zha'", language_of, "zha")  # Zhuang
+    refused("'zha'", language_of, "zha")  # Zhuang, which is no Chinese
 
 
-def test_tables_fold_once():
-    assert len(FORMS) > 2900 and not {chr(form) for form in FORMS} & set(FORMS.values())
+def test_forms_and_spellings_are_mapped_in_one_step():
+    """What a table maps to is not mapped further."""
+    assert len(FORMS) > 2900
+    assert not {chr(form) for form in FORMS} & set(FORMS.values())
     spellings = spoken_english()["spellings"]
     assert not set(spellings) & set(spellings.values())
 
@@ -189,13 +204,15 @@ def test_tables_fold_once():
         ("B-city new york E-city", "b city new york e city"),
     ],
 )
-def test_spelt_text_is_small_letters_digits_and_apostrophes(text, form):
-    assert spell_letters(text) == form and spell_letters(form) == form
+def test_text_for_a_recogniser_has_small_letters_digits_and_apostrophes(text, form):
+    assert spell_letters(text) == form
+    assert spell_letters(form) == form
 
 
-def test_folded_letters_are_those_that_spellings_share():
+def test_letters_are_folded_to_those_that_spellings_share():
     assert fold_letters("Café ’S") == "cafe 's"
-    assert fold_letters("臺灣ＡＢ") == fold_letters("台湾ab") == "台湾ab"
+    assert fold_letters("臺灣ＡＢ") == "台湾ab"
+    assert fold_letters("台湾ab") == "台湾ab"
 
 
 # ---- readings of Chinese characters
@@ -206,15 +223,16 @@ pytest.importorskip("pypinyin")
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
     assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
-    assert syllables("臺") == syllables("台") == "tai2"
+    assert syllables("臺") == "tai2"
+    assert syllables("台") == "tai2"
     assert syllable_parts("北") == ["b-", "-ei", "3"]
     assert syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
 
 
-# ---- numbers written out, as digits
+# ---- numbers in words become digits
 
-
-ENGLISH_NUMBERS = pairs(
+# text with numbers in words = the text with digits
+ENGLISH_NUMBERS = read_pairs(
     """
     nineteen eighty-four = 1984 | in nineteen oh four, he = in 1904, he
     two hundred and five, and six = 205, and 6 | two billion and five = 2000000005
@@ -240,7 +258,7 @@ ENGLISH_NUMBERS = pairs(
     one's = one's
     """
 )
-CHINESE_NUMBERS = pairs(
+CHINESE_NUMBERS = read_pairs(
     """
     三千零二十四 = 3024 | 3千零24 = 3024 | 三点五 = 3.5 | 一点五亿人 = 150000000人
     两点五万亿 = 2500000000000 | 一点五亿三千万 = 180000000 | 十二点三 = 12.3 | 三点五分 = 3点5分
@@ -249,7 +267,8 @@ CHINESE_NUMBERS = pairs(
     3.5万 = 35000 | 一九八四年 = 1984年 | b三c = b 3 c | 千万 = 千万 | 两个 = 2个
     """
 )
-KEPT = pairs(
+# English texts in which not every number is certain, and stays
+KEPT = read_pairs(
     """
     two thirds of £5 = 2/3 of 5 pounds | two third = 2 3rd | 9/11, 24/7 and 4/2 = 9/11, 24/7 and 4/2
     1/2/2003 = 1/2/2003 | 1990-2000 = 1990-2000 | louis x i became = louis x i became | us$5 = us$5
@@ -260,25 +279,29 @@ KEPT = pairs(
 
 
 @pytest.mark.parametrize(
-    ("write", "text", "wanted"),
+    ("write_digits", "text", "expected"),
     [(english_digits, *pair) for pair in ENGLISH_NUMBERS + KEPT]
     + [(chinese_digits, *pair) for pair in CHINESE_NUMBERS],
 )
-def test_numbers_become_digits_and_what_is_not_certain_stays(write, text, wanted):
-    assert write(text) == wanted
+def test_numbers_become_digits_where_they_are_certain(write_digits, text, expected):
+    assert write_digits(text) == expected
 
 
 @given(
-    st.integers(0, 10**12),
-    st.integers(1100, 2099),
-    st.integers(1, 9999),
-    st.text("0123456789", min_size=1, max_size=4),
+    number=st.integers(0, 10**12),
+    year=st.integers(1100, 2099),
+    rank=st.integers(1, 9999),
+    decimals=st.text("0123456789", min_size=1, max_size=4),
 )
-def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number, when, rank, decimals):
-    assert english_digits(cardinal(str(number))) == str(number)
-    assert english_digits(year(str(when))) == str(when)
-    assert english_digits(ordinal(str(rank)))[:-2] == str(rank)
-    spoken = f"{cardinal(str(rank))} point {' '.join(cardinal(digit) for digit in decimals)}"
+def test_english_numbers_years_ordinals_and_decimals_become_their_digits(
+    number, year, rank, decimals
+):
+    assert english_digits(spell_cardinal(str(number))) == str(number)
+    assert english_digits(spell_year(str(year))) == str(year)
+    assert english_digits(spell_ordinal(str(rank)))[:-2] == str(rank)
+    spoken = (
+        f"{spell_cardinal(str(rank))} point {' '.join(spell_cardinal(digit) for digit in decimals)}"
+    )
     assert english_digits(spoken) == f"{rank}.{decimals}"
     assert answer_tokens(f"{spoken} percent", "en") == answer_tokens(f"{rank:,}.{decimals}%", "en")
 
@@ -286,10 +309,10 @@ def test_any_english_number_year_ordinal_and_decimal_is_its_digits(number, when,
 @given(
     st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4)
 )
-def test_any_chinese_number_and_share_is_its_digits(number, whole, decimals):
-    assert chinese_digits(mandarin(str(number)).translate(FORMS)) == str(number)
-    assert chinese_digits(mandarin_digits(str(number)).translate(FORMS)) == str(number)
-    spoken = f"百分之{mandarin(str(whole))}点{mandarin_digits(decimals)}"
+def test_chinese_numbers_and_percentages_become_their_digits(number, whole, decimals):
+    assert chinese_digits(spell_mandarin(str(number)).translate(FORMS)) == str(number)
+    assert chinese_digits(spell_mandarin_digits(str(number)).translate(FORMS)) == str(number)
+    spoken = f"百分之{spell_mandarin(str(whole))}点{spell_mandarin_digits(decimals)}"
     assert tokens(spoken, "zh") == tokens(f"{whole}.{decimals}%", "zh")
 
 
@@ -297,7 +320,7 @@ def test_any_chinese_number_and_share_is_its_digits(number, whole, decimals):
     ("written", "said", "language"),
     [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE],
 )
-def test_what_is_written_in_signs_is_what_is_said(written, said, language):
+def test_signs_and_the_words_for_them_have_the_same_tokens(written, said, language):
     assert tokens(written, language) == tokens(said, language)
     assert answer_tokens(written, language) == answer_tokens(said, language)
 
@@ -308,47 +331,55 @@ def test_what_is_written_in_signs_is_what_is_said(written, said, language):
 )
 def test_different_numbers_stay_different(one, other, language):
     assert tokens(one, language) != tokens(other, language)
-    if "$" not in one + other:  # which SQuAD's script does not see
+    if "$" not in one + other:  # SQuAD's script removes it
         assert answer_tokens(one, language) != answer_tokens(other, language)
 
 
 @given(
-    st.integers(2, 10**6),
-    st.integers(1, 19),
-    st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]),
+    number=st.integers(2, 10**6),
+    above=st.integers(1, 19),
+    below=st.sampled_from([2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20]),
 )
-def test_numbers_money_and_fractions_are_one_to_one(number, above, below):
-    """The normal form of every way to write a number has exactly its digits."""
-    said = cardinal(str(number))
-    assert tokens(f"£{number:,}", "en") == tokens(f"{said} pounds", "en") == [f"£{number}"]
+def test_every_way_to_write_a_number_has_exactly_its_digits(number, above, below):
+    """above, below: numerator and denominator of a fraction."""
+    said = spell_cardinal(str(number))
+    for text in (f"£{number:,}", f"{said} pounds"):
+        assert tokens(text, "en") == [f"£{number}"]
     for text in (f"€{number:,}", f"{said} euros"):
         assert answer_tokens(text, "en")[0] == str(number)
-    for text in (f"-{number}", f"负{mandarin(str(number))}"):
+    for text in (f"-{number}", f"负{spell_mandarin(str(number))}"):
         assert tokens(text, "zh") == ["负", str(number)]
     if above < below:
-        parts_of = {2: "half", 4: "quarter"}.get(below, ordinal(str(below))) + "s" * (above > 1)
-        spoken = f"{cardinal(str(above))} {parts_of}"
+        parts_of = {2: "half", 4: "quarter"}.get(below, spell_ordinal(str(below))) + "s" * (
+            above > 1
+        )
+        spoken = f"{spell_cardinal(str(above))} {parts_of}"
         written = f"{above}/{below}"
-        assert tokens(written, "en") == tokens(spoken, "en") == [written]
+        assert tokens(written, "en") == [written]
+        assert tokens(spoken, "en") == [written]
         assert answer_tokens(spoken, "en") == [written]
-        chinese = f"{mandarin(str(below))}分之{mandarin(str(above))}"
+        chinese = f"{spell_mandarin(str(below))}分之{spell_mandarin(str(above))}"
         for text in (written, chinese):
             assert tokens(text, "zh") == [str(below), "分", "之", str(above)]
 
 
-# ---- terms that are shared
+# ---- TF-IDF
 
 DOCUMENTS = ["the red boat sails".split(), "the boat the boat".split(), "two cats".split(), []]
 
 
 def test_tfidf_is_a_cosine_of_weighted_counts():
-    (found,) = tfidf([["red", "boat"]], DOCUMENTS)
-    seen = Counter(term for document in DOCUMENTS for term in set(document))
-    idf = {term: math.log(5 / (1 + count)) + 1 for term, count in seen.items()}
+    (cosines,) = tfidf([["red", "boat"]], DOCUMENTS)
+    document_counts = Counter(term for document in DOCUMENTS for term in set(document))
+    # scikit-learn's: log((1 + documents) / (1 + documents with the term)) + 1
+    idf = {term: math.log(5 / (1 + count)) + 1 for term, count in document_counts.items()}
 
     def vector(terms):
+        """Return the count of every term times its inverse document frequency."""
         return np.array([terms.count(term) * weight for term, weight in sorted(idf.items())])
 
-    q, d = vector(["red", "boat"]), vector(DOCUMENTS[0])
-    assert found[0] == pytest.approx(q @ d / np.linalg.norm(q) / np.linalg.norm(d))
-    assert found[2] == found[3] == 0 < found[1] < found[0]
+    query, document = vector(["red", "boat"]), vector(DOCUMENTS[0])
+    cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
+    assert cosines[0] == pytest.approx(cosine)
+    assert 0 < cosines[1] < cosines[0]
+    assert cosines[2:].tolist() == [0, 0]

@@ -1,8 +1,8 @@
-"""What tests/test_processes.py launches with torchrun: fit on a toy, then calls of the command
-line, the last of them killed.
+"""tests/test_processes.py launches this by torchrun: two processes train a toy model, and then run
+calls of the command line, in the last of which the second process kills itself.
 
-Arguments: a folder for what the processes saw, and a JSON file with a list of the arguments of
-every call.
+Arguments: a folder, and a JSON file with a list of the arguments of every call. Each process writes
+process-RANK.json into the folder (what the toy saw and drew), and codes-RANK (the exit codes).
 """
 
 import json
@@ -21,19 +21,24 @@ from speechssl.pretrain.data import Cropper
 from speechssl.processes import broadcast_value, main_first, mean_of_processes, rank
 from speechssl.training import fit
 
-BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
+BROKEN = 2  # the step of the toy whose gradient is NaN
+KILLED = 4  # the step of pre-training at which the second process is killed
 
 
 class Toy(nn.Module):
-    """A regression with dropout that remembers its rows."""
+    """The toy is a regression with dropout. It notes the rows that it sees, and its dropout masks."""
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(rank())  # DDP takes the first one's weights
-        self.net, self.dropout, self.seen, self.drawn = nn.Linear(4, 1), nn.Dropout(0.5), [], []
+        torch.manual_seed(rank())  # DDP gives all processes the weights of the first
+        self.net = nn.Linear(4, 1)
+        self.dropout = nn.Dropout(0.5)
+        self.seen = []  # for every step the first column of the rows
+        self.drawn = []  # for every step a dropout mask
 
     def forward(self, x, y, number):
-        assert number.ndim == 0  # what has no rows is not divided
+        """x: (B, 4), y: (B,), number: () the step."""
+        assert number.ndim == 0  # a tensor without rows is not divided among processes
         self.seen.append(x[:, 0].tolist())
         self.drawn.append(self.dropout(torch.ones(64)).tolist())
         loss = (self.net(self.dropout(x))[:, 0] - y).square().mean()
@@ -41,46 +46,52 @@ class Toy(nn.Module):
 
 
 def batch(step):
+    """Make the batch of a step, six rows, which are divided among the processes."""
     x = torch.from_numpy(
         np.random.default_rng([7, step]).standard_normal((6, 4)).astype(np.float32)
     )
     y = x.sum(1)
-    y[1] = float("nan") if step == BROKEN else y[1]  # a row of the second process alone
+    if step == BROKEN:
+        y[1] = float("nan")  # this row goes to the second process alone
     return {"x": x, "y": y, "number": torch.tensor(step)}
 
 
-def toy(folder):
+def train_toy(folder):
+    """Train the toy, and write what this process saw."""
     model = Toy()
-    result = fit(model, batch, TrainingOptions(5, 1e-2, save_every=2, log_every=1), folder / "toy")
-    found = {
+    options = TrainingOptions(steps=5, learning_rate=1e-2, save_every=2, log_every=1)
+    result = fit(model, batch, options, folder / "toy")
+    facts = {
         "result": result,
         "seen": model.seen,
         "drawn": model.drawn,
         "weights": model.net.weight.tolist(),
     }
-    found |= {
+    facts |= {
         "agreed": broadcast_value(f"process {rank()}"),
         "mean": float(mean_of_processes(torch.tensor(rank()))),
     }
-    with main_first():
-        found["order"] = [p.name for p in folder.glob("was-*")]
+    with main_first():  # the second process finds the file of the first
+        facts["order"] = [p.name for p in folder.glob("was-*")]
         (folder / f"was-{rank()}").touch()
-    (folder / f"process-{rank()}.json").write_text(json.dumps(found))
+    (folder / f"process-{rank()}.json").write_text(json.dumps(facts))
 
 
-def killing(call):
-    def made(self, step):
+def kill_at_step(make_batch):
+    """Wrap a method that makes the batch of a step: at KILLED the second process is killed."""
+
+    def make_or_kill(self, step):
         if step == KILLED and rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return call(self, step)
+        return make_batch(self, step)
 
-    return made
+    return make_or_kill
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    toy(Path(sys.argv[1]))
-    Cropper.__call__ = killing(Cropper.__call__)
+    train_toy(Path(sys.argv[1]))
+    Cropper.__call__ = kill_at_step(Cropper.__call__)
     for arguments in json.loads(Path(sys.argv[2]).read_text()):
         code = main(arguments)
         with Path(sys.argv[1], f"codes-{rank()}").open("a") as file:

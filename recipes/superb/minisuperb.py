@@ -382,7 +382,7 @@ def _match_phrases(documents: Sequence[PlannedUtterance]) -> dict[str, list[str]
 
     def is_part_of_word(phrase: str) -> bool:
         texts = (document.text for document in documents)
-        return any(t.count(phrase) > minisqa.occurrences(t, phrase, " ") for t in texts)
+        return any(t.count(phrase) > minisqa.count_occurrences(t, phrase, " ") for t in texts)
 
     most = min(max(round(GREATEST_SHARE * len(documents)), 1), len(documents) - 1)
     rare = {phrase: ids for phrase, ids in matches.items() if len(ids) <= most}

@@ -1,9 +1,10 @@
 """Conditions name the distortions of an evaluation; `Distorter` and `FrozenDistorter` apply them.
 
 Random choices in a condition depend on (seed, kind of noise, utterance id) alone. `freeze` writes
-them to a manifest with a row for every mixture, so that every system, later run and laboratory gets
-the same noise. A row says from which samples of which recordings the noise is taken, unless it is
-generated, and has the SHA-256 of the noise as 16-bit audio: other noise is refused.
+them to a manifest with a row for every mixture of an utterance with noise, so that every system,
+later run and laboratory gets the same noise. A row says from which samples of which recordings the
+noise is taken, unless it is generated, and has the SHA-256 of the noise as 16-bit audio: other
+noise is refused. In shapes, N and n are numbers of samples.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 
 RT60 = 0.5  # seconds; the middle room of the REVERB challenge (Kinoshita et al., WASPAA 2013)
-LETTERS = ("m", "g", "r")  # members of sets: MUSAN or its stand-in, Gaussian noise, a random room
+# A set such as m+g+r distorts every utterance by one of its members. m is noise of MUSAN, or
+# generated noise in its place, the stand-in; g is Gaussian noise; r is a random room.
+LETTERS = ("m", "g", "r")
 EXAMPLES = (
     "clean, pink@10, babble@5, coloured:-6@5, m+g+r@5, dev@5, held-out@5, mynoise.wav@5, "
     "reverb@0.6, rir=FOLDER, pitch@-2, "
@@ -74,18 +77,18 @@ class Condition:
     """
 
     name: str  # a key of SPELLINGS, or "chain"
-    kind: str = ""  # a noise, or a codec; a path of recordings or impulse responses
+    kind: str = ""  # name of a noise or a codec, or path of recordings or impulse responses
     values: tuple[float, ...] = ()
     steps: tuple[Condition, ...] = ()  # of a chain, in the order in which they are applied
 
     @property
     def noisy(self) -> bool:
-        """Return whether it has noise, and so an SNR."""
+        """Return whether the condition has noise, and so an SNR."""
         return any(step.name == "noise" for step in self.steps or (self,))
 
     @property
     def snr_db(self) -> float | None:
-        """Return the SNR of its noise; None where it has none, or a chain has several."""
+        """Return the SNR of the noise; None for a condition without noise, or with several."""
         snrs = [step.values[0] for step in self.steps or (self,) if step.name == "noise"]
         return snrs[0] if len(snrs) == 1 else None
 
@@ -123,29 +126,33 @@ def _noise_name(kind: str) -> str:
     name, equals, _ = kind.partition("=")
     if equals and re.fullmatch(r"[\w-]+", name):
         return name
-    # the ".5" of "coloured:-4.5" is no suffix
+    # the ".5" of "coloured:-4.5" is no suffix of a file
     return kind if kind.startswith("coloured:") else Path(kind).stem
 
 
 def _members_of(step: Condition) -> list[Condition]:
-    """List the members of a set such as "m+g+r", a step for each letter; none for other steps."""
+    """List the members of a set such as "m+g+r" as steps; the list is empty for other steps."""
     letters = step.kind.split("+") if step.name == "noise" else []
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
-    return [
-        Condition("rooms") if letter == "r" else Condition("noise", letter, step.values)
-        for letter in letters
-    ]
+    members = []
+    for letter in letters:
+        if letter == "r":
+            members.append(Condition("rooms"))
+        else:
+            members.append(Condition("noise", letter, step.values))
+    return members
 
 
 def parse_condition(text: str) -> Condition:
     """Parse the text of a condition, such as those in the examples of `Condition`.
 
-    Noise at an SNR ("pink@10") is gaussian, pink, coloured:SLOPE (dB an octave), babble, m, g, dev,
-    held-out, a set (m+g+r@5: each utterance gets one of the three), a file, folder or manifest of
-    recordings, or name=PATH, which gives them a name. r is a random room, rir=PATH has measured
-    ones. Steps joined by "+" are applied in order. Raises InputError for any other text;
-    `Distorter.check` finds out whether recordings exist.
+    Noise at an SNR ("pink@10") is gaussian, pink, coloured:SLOPE (dB an octave), babble, m or g
+    (see LETTERS), dev or held-out (generated noise that no training has), a set (m+g+r@5: each
+    utterance gets one of the three), a file, folder or manifest of recordings, or name=PATH, which
+    gives them a name. r is a random room; rir=PATH has measured rooms. Steps joined by "+" are
+    applied in order. Raises InputError for any other text; `Distorter.check` finds out whether
+    recordings exist.
     """
     text = text.strip()
     try:
@@ -166,9 +173,9 @@ def _split_steps(text: str) -> list[str]:
     if len(letters) > 1 and set(letters) <= set(LETTERS):
         return [text]
     steps: list[str] = []
-    complete = True  # the last of the steps ends here
-    for piece in text.split("+"):
-        step = piece if complete else f"{steps.pop()}+{piece}"
+    complete = True  # whether the last of `steps` is a whole step
+    for part in text.split("+"):
+        step = part if complete else f"{steps.pop()}+{part}"
         steps.append(step)
         has_no_number = step.strip() in ("clean", "reverb", "r") or step.startswith("rir=")
         complete = has_no_number or bool(re.search(r"@[^/@]+$", step))
@@ -184,7 +191,8 @@ def _parse_number(text: str, lowest: float, highest: float) -> float:
 
 
 def _parse_step(text: str) -> Condition:
-    """Parse one step. Raises ValueError, or KeyError for an unknown codec."""
+    """Parse one step. Raises ValueError for a text that is no step, and KeyError for an unknown
+    codec."""
     text = text.strip()
     if text == "clean":
         return Condition("clean")
@@ -218,11 +226,12 @@ def _parse_step(text: str) -> Condition:
 
 @dataclass(frozen=True)
 class Distorter:
-    """A distorter applies conditions."""
+    """A distorter applies conditions to utterances."""
 
-    seed: int = 0  # of all random choices
+    seed: int = 0  # decides all random choices
     voices: tuple[Path, ...] = ()  # speech of other people, for babble
-    folders: Mapping[str, Path] = field(default_factory=dict)  # of recordings, by "musan", ...
+    # name, such as "musan" -> folder of recordings
+    folders: Mapping[str, Path] = field(default_factory=dict)
     snr_over: str = signal.ACTIVE  # the part of the speech that an SNR refers to: `speech_level`
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
@@ -235,14 +244,14 @@ class Distorter:
         return card
 
     def check(self, condition: Condition) -> None:
-        """Raise InputError for missing voices, or noise that cannot be read, as `apply` would in
-        the middle of a long run."""
+        """Raise InputError for missing voices, or noise that cannot be read, before a long run in
+        whose middle `apply` would raise it."""
         for step in self._possible_steps(condition):
             for path in self._files(step):
                 header_duration(path)
 
     def sources(self, condition: Condition) -> list[tuple[str, int]]:
-        """Return all that results under a condition depend on, for cards: (name, bytes) of its
+        """Return, for cards, what results under a condition depend on: (name, bytes) of its
         recordings, (name, version) of generators of noise, and ("SNR over: ...", 0) where its SNR
         does not refer to active speech."""
         sources: list[tuple[str, int]] = []
@@ -259,7 +268,7 @@ class Distorter:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
         themselves.
 
-        Raises ValueError for silent speech, InputError for noise that is not there.
+        Raises ValueError for silent speech, and InputError for noise that is missing.
         """
         for step in self.steps(condition, utterance_id):
             noise = self.draw(step, utterance_id, len(samples)).noise
@@ -267,8 +276,8 @@ class Distorter:
         return samples
 
     def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
-        """List the steps in order; in the place of a set stands the member that the utterance
-        gets."""
+        """List the steps in order. Each set is replaced by the member that the utterance gets,
+        which is drawn."""
         steps = []
         for step in condition.steps or (condition,):
             members = _members_of(step)
@@ -281,8 +290,8 @@ class Distorter:
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
-        """Draw the noise (n,) of a step, or its impulse response, with the recordings that it is
-        taken from; empty for a step that needs neither."""
+        """Draw the noise (n,) of a step, or its impulse response (M,), with the recordings that it
+        is taken from. The noise is empty for a step that needs neither."""
         rng = partial(signal.generator, self.seed)
         match step.name:
             case "noise":
@@ -298,7 +307,7 @@ class Distorter:
         return DrawnNoise(np.zeros(0))
 
     def _possible_steps(self, condition: Condition) -> list[Condition]:
-        """List the steps; in the place of a set stand all of its members."""
+        """List the steps. Each set is replaced by all of its members."""
         steps = []
         for step in condition.steps or (condition,):
             steps += _members_of(step) or [step]
@@ -313,6 +322,7 @@ class Distorter:
         return find_recordings(self.folders.get(step.kind, Path(step.kind)), "impulse responses")
 
     def _bank(self, kind: str) -> NoiseBank:
+        """Return the bank of a kind of noise, which is opened once."""
         if kind not in self._banks:
             self._banks[kind] = NoiseBank.open(kind, self.voices, self.seed, self.folders)
         return self._banks[kind]
@@ -348,54 +358,60 @@ Row = dict[str, Any]
 def freeze(
     conditions: Sequence[Condition], lengths: Mapping[str, int], distorter: Distorter, path: Path
 ) -> Path:
-    """Write the mixtures of all conditions and utterances. lengths: utterance id -> samples at
-    16 kHz. Returns `path`.
+    """Write a manifest of the mixtures of all utterances under all conditions. lengths: utterance
+    id -> samples at 16 kHz. Returns `path`.
 
-    Nothing is written unless all can be. Raises InputError for noise that is not there.
+    Nothing is written if a mixture cannot be made. Raises InputError for noise that is missing.
     """
-    hash_of = cache(digest)
+    hash_of = cache(digest)  # hashes each recording once
     rows = []
     for utterance_id, n in lengths.items():
-        noises: dict[Condition, Row] = {}  # the noise is the same at every SNR
+        noises: dict[Condition, Row] = {}  # step without its SNR -> its noise: all SNRs share it
         for condition in conditions:
             if condition.name == "clean":
                 continue
             steps = []
             for step in distorter.steps(condition, utterance_id):
-                source = replace(step, values=()) if step.name == "noise" else step
-                if source not in noises:
-                    drawn = distorter.draw(source, utterance_id, n)
-                    noises[source] = _describe_noise(drawn, path.parent, hash_of)
-                steps.append({"apply": step.text, **noises[source]})
-            row = {"utterance": utterance_id, "samples": n, "condition": condition.text}
-            row |= {"snr_db": condition.snr_db, **distorter.card(condition), "steps": steps}
+                key = replace(step, values=()) if step.name == "noise" else step
+                if key not in noises:
+                    drawn = distorter.draw(key, utterance_id, n)
+                    noises[key] = _describe_noise(drawn, path.parent, hash_of)
+                steps.append({"apply": step.text, **noises[key]})
+            row = {
+                "utterance": utterance_id,
+                "samples": n,
+                "condition": condition.text,
+                "snr_db": condition.snr_db,
+                **distorter.card(condition),
+                "steps": steps,
+            }
             rows.append(row)
     write_lines(path, rows)
     return path
 
 
 def _describe_noise(drawn: DrawnNoise, folder: Path, hash_of: Callable[[Path], str]) -> Row:
-    """Describe the noise of a step by its hash and by the recordings that it is taken from, whose
-    paths are relative to the folder of the manifest if they lie in it."""
+    """Describe the noise of a step by its hash, and by the recordings that it is taken from. Paths
+    are relative to the folder of the manifest if they lie below it."""
     files = []
     for piece in drawn.pieces:
         file = manifest_path(piece.file, folder)
         files.append({"file": file, "sha256": hash_of(piece.file), "offset": piece.offset})
     row: Row = {"files": files} if files else {}
     if len(drawn.noise):
-        row["sha256"] = noise_hash(drawn.noise)
+        row["sha256"] = hash_noise(drawn.noise)
     return row
 
 
 @dataclass(frozen=True)
 class FrozenDistorter:
-    """A frozen distorter applies the mixtures of a manifest and no others."""
+    """A frozen distorter applies the mixtures of a manifest, and refuses all others."""
 
     manifest: Path
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], Row]:
-        """Read the rows by the id of their utterance and the text of their condition."""
+        """Read the rows: (id of the utterance, text of the condition) -> row."""
         rows = [row for _, row in read_lines(self.manifest)]
         return {(row["utterance"], row["condition"]): row for row in rows}
 
@@ -437,15 +453,16 @@ class FrozenDistorter:
         return samples
 
     def _noise(self, row: Row, frozen: Row, step: Condition) -> np.ndarray:
-        """Return the noise (n,) or the impulse response of a frozen step."""
-        n, pieces = row["samples"], self._pieces(frozen)
-        if not pieces:  # generated
+        """Return the noise (n,) or the impulse response (M,) of a frozen step."""
+        n = row["samples"]
+        pieces = self._pieces(frozen)
+        if not pieces:  # the noise is generated
             noise = Distorter(row["seed"]).draw(step, row["utterance"], n).noise
         elif step.name == "rir":
             noise = read_cached(pieces[0].file)
         else:
             noise = replay(pieces, n)
-        if len(noise) and noise_hash(noise) != frozen["sha256"]:
+        if len(noise) and hash_noise(noise) != frozen["sha256"]:
             self._refuse(
                 f"was frozen with another noise for the utterance {row['utterance']} in the "
                 f"condition {row['condition']}"
@@ -453,16 +470,18 @@ class FrozenDistorter:
         return noise
 
     def _pieces(self, frozen: Row) -> list[Piece]:
+        """List the pieces of recordings that the noise of a frozen step is made of."""
         folder = self.manifest.parent
         return [Piece(folder / file["file"], file["offset"]) for file in frozen.get("files", ())]
 
     def _refuse(self, why: str) -> NoReturn:
+        """Raise InputError for a manifest that does not fit what is asked of it."""
         raise InputError(f"{self.manifest} {why}; freeze it again with these conditions")
 
 
-def noise_hash(noise: np.ndarray) -> str:
-    """Compute the SHA-256 of noise as 16-bit audio. The same noise at another level has the same
-    hash."""
+def hash_noise(noise: np.ndarray) -> str:
+    """Hash noise (n,) as 16-bit audio with its peak at full scale (SHA-256, hexadecimal). The same
+    noise at another level has the same hash."""
     peak = max(float(np.abs(noise).max(initial=0)), 1e-30)
     levelled = to_int16(np.asarray(noise, np.float64) / peak * (32767 / 32768))
     return hashlib.sha256(levelled.astype("<i2").tobytes()).hexdigest()

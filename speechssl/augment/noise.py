@@ -1,5 +1,5 @@
-"""Draw noise that is generated, or taken from voices or other recordings. Every draw depends on the
-seed and a key alone."""
+"""Draw noise: it is generated, or taken from recordings, of which those of voices make babble.
+Every draw depends on the seed and a key alone. In shapes, n is a number of samples."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from speechssl.data.recordings import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset
 
-# voices in babble: Snyder et al., "X-vectors" (ICASSP 2018), data augmentation
+# smallest and largest number of voices in babble: Snyder et al., "X-vectors" (ICASSP 2018), data
+# augmentation
 TALKERS_RANGE = (3, 7)
-TALKERS = 5  # the middle of the range, in every babble of an evaluation
-# shares of MUSAN, Gaussian noise and rooms in the training of arXiv 2210.07978
+TALKERS = 5  # voices in every babble of an evaluation: the middle of the range
+# Fraction of utterances that get MUSAN (m), Gaussian noise (g) and a room (r) in the training of
+# arXiv 2210.07978.
 SHARES = {"m": 0.3, "g": 0.4, "r": 0.3}
 MUSAN = ("noise", "music", "speech")  # the folders of MUSAN
-ALIASES = {"g": "gaussian", "m": "stand-in"}  # of m, where no folder of MUSAN is given
+# Letter -> generated noise. That of m, the stand-in, is used where no folder of MUSAN is given.
+ALIASES = {"g": "gaussian", "m": "stand-in"}
 
 
 def find_recordings(path: Path, what: str) -> list[Path]:
     """List the recordings at a path: a file, all files below a folder in the order of their names,
-    or those of a manifest (see `list_recordings`). what: their purpose, for errors. Raises
-    InputError where there are none."""
+    or those of a manifest (see `list_recordings`). what: the purpose of the recordings, for
+    messages. Raises InputError where there are none."""
     files = []
     if path.is_dir():
         files = audio_files(path)
@@ -51,7 +54,8 @@ def find_recordings(path: Path, what: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a recording is used as noise; it begins at the sample `offset` (`fit_at`)."""
+    """A piece of a recording is used as noise. It begins at the sample `offset`, and goes on as
+    `signal.fit_at` says."""
 
     file: Path
     offset: int
@@ -59,8 +63,8 @@ class Piece:
 
 @dataclass(frozen=True)
 class DrawnNoise:
-    """Drawn noise is samples (n,), or an impulse response, and the pieces it is made of: several
-    voices at one level, one recording, or none where it is generated."""
+    """Drawn noise has its samples (n,), or an impulse response (M,), and the pieces that they were
+    made of: several voices, one recording, or none where the noise is generated."""
 
     noise: np.ndarray
     pieces: tuple[Piece, ...] = ()
@@ -68,10 +72,14 @@ class DrawnNoise:
 
 @dataclass(frozen=True)
 class NoiseBank:
-    """A bank draws noise of one kind."""
+    """A bank draws noise of one kind:
 
-    # generated: gaussian, pink, coloured:SLOPE, stand-in, dev or held-out; babble of the files as
-    # voices; recording: one of the files; musan
+    gaussian, pink, coloured:SLOPE, stand-in, dev, held-out: generated noise (see `sounds`)
+    recording: one of the files
+    babble: several of the files, which are voices
+    musan: one of the files, or babble of the voices
+    """
+
     kind: str
     files: tuple[Path, ...] = ()
     seed: int = 0
@@ -119,12 +127,12 @@ class NoiseBank:
         return cls("musan", (*noise, *music), seed, tuple(speech))
 
     def draw(self, key: str, n: int) -> DrawnNoise:
-        """Draw noise (n,) at 16 kHz that is not silent, with the pieces it is made of. Raises
-        InputError for a file that cannot be read."""
-        # another seed than that of training, which generates the same kinds of noise
+        """Draw noise (n,) at 16 kHz that is not silent. Raises InputError for a file that cannot be
+        read, and where 16 draws in a row are silent."""
+        # the word makes noise that differs from that of a training with the same seed
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = generator(self.seed, kind, key)
-        for _ in range(16):  # until it is not silent
+        for _ in range(16):  # until a draw is not silent
             pieces = []
             for file in self._choose_files(rng):
                 pieces.append(Piece(file, random_offset(len(read_cached(file)), n, rng)))
@@ -139,7 +147,7 @@ class NoiseBank:
         """Choose one recording, or the voices of babble; none for generated noise."""
         if self.kind == "babble":
             return _choose_voices(self.files, TALKERS, rng)
-        # the kinds of MUSAN: a third of the draws each is noise, music and babble
+        # of MUSAN a third of the draws is babble of its speech; the others are its noise and music
         if self.kind == "musan" and rng.random() >= 2 / 3:
             talkers = int(rng.integers(*TALKERS_RANGE, endpoint=True))
             return _choose_voices(self.voices, talkers, rng)
@@ -154,7 +162,7 @@ class NoiseBank:
 
 
 def _choose_voices(files: Sequence[Path], talkers: int, rng: Generator) -> list[Path]:
-    """Choose so many voices; where there are fewer files, none comes twice before each came
+    """Choose `talkers` voices. Where there are fewer files, no file comes twice before each came
     once."""
     chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
     rounds = [rng.permutation(len(chosen)) for _ in range(math.ceil(talkers / len(chosen)))]
@@ -167,16 +175,16 @@ def _generate_noise(kind: str, rng: Generator, n: int) -> np.ndarray:
         return rng.standard_normal(n)
     if kind == "pink":
         return generate_spectrum(n, rng, lambda frequency: 1 / np.sqrt(frequency))
-    if kind in GENERATED:  # a second at least, in which every sound has room
+    if kind in GENERATED:  # generate at least a second, in which every sound has room
         return generate_clip(GENERATED[kind], rng, max(n, SAMPLE_RATE))[:n] / 32768
-    # a slope of 6 dB an octave is a factor of 2 in amplitude, and so the exponent 1
+    # a slope of 6 dB an octave doubles the amplitude with the frequency: its exponent is 1
     exponent = float(kind.removeprefix("coloured:")) / (20 * np.log10(2))
     return generate_spectrum(n, rng, lambda frequency: (frequency / 1000) ** exponent)
 
 
 def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
-    """Make noise (n,) from its pieces, at least one. Several pieces are voices, which are brought
-    to the same active level and added."""
+    """Make noise (n,) from its pieces, of which there is at least one. Several pieces are voices:
+    they are brought to the same active level and added."""
     crops = [fit_at(read_cached(piece.file), n, piece.offset) for piece in pieces]
     if len(crops) == 1:
         return crops[0]

@@ -1,12 +1,13 @@
 """Generate noise: families of sounds, and clips that mix some of them.
 
-A family is a function of a number of samples n (at 16 kHz) and a random generator. It draws its own
-parameters, so that no two sounds are alike, and returns a sound (n,) of any level.
+A family is a function of a number of samples n (at 16 kHz) and a random generator. It returns a
+sound (n,) of any level. The numbers in its code are ranges from which it draws its parameters, in
+Hz, seconds, dB, octaves or events a second, so that no two sounds are alike.
 
-There are three sets, without a family in common. SEEN is for training, the stand-in for MUSAN; DEV
-is for choosing settings; HELD_OUT is for tests in noise that is new to an encoder. DEV and HELD_OUT
-have no steady noise (but for a faint bed), motors with a tone, struck objects, clicks, fixed tones,
-music or voices; SEEN has none of their sounds.
+There are three sets, without a family in common. SEEN is for training, where no MUSAN is given (the
+"stand-in"); DEV is for choosing settings; HELD_OUT is for tests in noise that is new to an encoder.
+DEV and HELD_OUT have no steady noise (but for a faint background), motors with a tone, struck
+objects, clicks, fixed tones, music or voices; SEEN has none of their sounds.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from speechssl.signal import generator, room_impulse
 # (n samples, generator) -> a sound (n,) of any level
 Family = Callable[[int, Generator], np.ndarray]
 MIN_HZ = 20.0  # lower frequencies are of no use in 16 kHz speech audio
-MAX_HZ = 7600.0  # of a tone, so that it stays below half the sample rate
+MAX_HZ = 7600.0  # highest frequency of a tone: it stays below half the sample rate
 # RMS of a generated clip, full scale 1: far above the steps of 16 bits, far below clipping
 CLIP_RMS = 0.05
-# peaks above this times the RMS are compressed, or a single click would be all of a clip
+# Peaks are compressed towards this multiple of the RMS; otherwise a single loud click would leave
+# the rest of a clip inaudible.
 CREST = 12.0
-VERSION = 3  # of the generated sounds: raised when they change
-# of the stand-in: 50 minutes in all, about the variety of the 900 clips of MUSAN's noise
+VERSION = 3  # raised when the generated sounds change
+# Clips of the stand-in: 50 minutes in all, about as varied as the 900 clips of MUSAN's noise.
 CLIPS = 300
-SECONDS = 10.0  # of a clip
-# weight with which a family is drawn; 1 for the others
+SECONDS = 10.0  # length of a clip of the stand-in
+# family -> weight with which it is drawn; 1 for the others
 WEIGHTS = {
     "coloured": 1.5,
     "impacts": 2.0,
@@ -51,7 +53,7 @@ def generate_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndar
     for number in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
         family = families[rng.choice(len(families), p=weights / weights.sum())]
         sound = normalise(family(n, rng)) * gain(-rng.uniform(0, 15) * (number > 0))
-        if number > 0 or rng.random() < 0.2:  # the first mostly lasts
+        if number > 0 or rng.random() < 0.2:  # the first sound mostly goes on without a pause
             sound = sound * on_and_off(n, rng, rng.uniform(0.5, 5), rng.uniform(0.2, 3))
         total += sound
     if rng.random() < 0.5:
@@ -62,29 +64,29 @@ def generate_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndar
 
 
 def generate_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
-    """Generate the stand-in for MUSAN: clips (n,) int16, each decided by the seed and its
-    number."""
+    """Generate the stand-in for MUSAN: clips (n,) int16, each of which depends on the seed and its
+    number alone."""
     n = round(seconds * SAMPLE_RATE)
     for number in range(count):
         yield generate_clip(SEEN, generator(seed, "stand-in", str(number)), n)
 
 
-# ---- what the families share
+# ---- helpers of the families
 
 
 def normalise(sound: np.ndarray) -> np.ndarray:
-    """Scale to power 1; silence stays silence."""
+    """Scale a sound to power 1; silence stays as it is."""
     power = float(np.mean(np.square(sound)))
     return sound / np.sqrt(power) if power > 0 else sound
 
 
 def blend(sound: np.ndarray, share: float, other: np.ndarray) -> np.ndarray:
-    """Add a share of another sound to a sound; both are scaled to power 1 before."""
+    """Scale two sounds to power 1, and add the other, times the amplitude `share`, to the first."""
     return normalise(sound) + share * normalise(other)
 
 
 def add_faint_bed(sound: np.ndarray, rng: Generator, share: float) -> np.ndarray:
-    """Add faint noise at this share of the sound's peak, so that no pause is silent."""
+    """Add faint noise, whose RMS is this share of the sound's peak, so that no pause is silent."""
     bed = share * normalise(tilt_noise(len(sound), rng, -3, 0))
     return sound + bed * max(float(np.abs(sound).max()), 1e-3)
 
@@ -110,13 +112,14 @@ def draw_length(rng: Generator, low: float, high: float) -> int:
 
 
 def draw_times(n: int, rng: Generator, rate: float) -> np.ndarray:
-    """Draw the samples of events, in order: about `rate` events a second, at least one in all."""
+    """Draw the times of events as numbers of samples, in order: about `rate` events a second, at
+    least one in all."""
     return np.sort(rng.integers(0, n, max(int(rng.poisson(rate * n / SAMPLE_RATE)), 1)))
 
 
 def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Generate Gaussian noise of n samples or a few more. weight: frequency in Hz -> amplitude
-    density."""
+    """Generate filtered Gaussian noise of n samples or a few more, a length at which the FFT is
+    fast. weight: a function, frequency in Hz -> amplitude density."""
     size = fft.next_fast_len(max(n, 2), real=True)
     weights = weight(fft.rfftfreq(size, 1 / SAMPLE_RATE))
     return np.asarray(fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size))
@@ -125,7 +128,8 @@ def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarr
 def generate_spectrum(
     n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    """Generate Gaussian noise (n,) of power about 1. weight: frequency in Hz -> amplitude density.
+    """Generate filtered Gaussian noise (n,) of power about 1. weight: a function, frequency in Hz
+    -> amplitude density.
 
     There is no noise below MIN_HZ, where 1/f would put more inaudible power into a long recording
     than into a short one.
@@ -139,8 +143,8 @@ def generate_spectrum(
 
 
 def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
-    """Generate Gaussian noise (n,) with the power density gain_db at the frequencies (Hz, rising),
-    interpolated in octaves between them."""
+    """Generate Gaussian noise (n,) whose power density is `gain_db` (dB) at the `frequencies` (Hz,
+    rising). Between them, the dB are interpolated linearly in octaves."""
 
     def weight(frequency: np.ndarray) -> np.ndarray:
         octaves = np.log2(np.maximum(frequency, MIN_HZ))
@@ -168,21 +172,21 @@ def tilt_noise(
 
 
 def wander(n: int, rng: Generator, rate: float) -> np.ndarray:
-    """Draw a slow random curve (n,) of mean about 0 and variance about 1 that turns about `rate`
-    times a second."""
+    """Draw a slow random curve (n,) of mean about 0 and variance about 1: straight lines between
+    `rate` random values a second."""
     knots = rng.standard_normal(max(int(n / SAMPLE_RATE * rate), 1) + 4)
     smooth = signal.convolve(knots, [0.3, 0.9, 0.3], "same")
     return np.interp(np.linspace(1, len(knots) - 2, n), np.arange(len(knots)), smooth)
 
 
 def phase(frequency: np.ndarray) -> np.ndarray:
-    """Return the phase (n,) in radians of an oscillator of a changing frequency in Hz (n,)."""
+    """Return the phase (n,) in radians of an oscillator with a changing frequency (n,) in Hz."""
     return np.asarray(2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE)
 
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.ndarray:
-    """Sum sines (n,) at the multiples of f0 (n,), in Hz, that lie below MAX_HZ, with random phases.
-    heights: their amplitudes, from that of f0 on."""
+    """Return the sum (n,) of sines at the multiples of the frequency f0 (n,) that lie below MAX_HZ,
+    with random phases. heights: the amplitudes of the sines, that of f0 first."""
     rotation = np.exp(1j * phase(f0)).astype(np.complex64)
     power = np.ones_like(rotation)  # rotation ** number is the harmonic of this number
     total = np.zeros(len(f0))
@@ -196,16 +200,16 @@ def harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.ndarray
 
 
 def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Return the amplitude at each frequency (F,) of resonances with these centres and widths in
-    Hz. The highest amplitude is about 1."""
+    """Return the amplitude response of resonances at each frequency (F,). centres, widths: of the
+    resonances, in Hz. The highest amplitude is about 1."""
     distances = (frequency[:, None] - centres) / (widths / 2)
     return np.asarray(np.max(1 / np.sqrt(1 + distances**2), axis=1))
 
 
 def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
-    """Repeat the sound `hit` (m,) at every time (in samples) with its height. Hits may overlap.
-    Returns (n,)."""
-    if len(times) * len(hit) < 20 * n:  # faster than a convolution
+    """Add the sound `hit` (m,) at every time, a number of samples, with the amplitude in `heights`.
+    Hits may overlap. Returns (n,)."""
+    if len(times) * len(hit) < 20 * n:  # then adding is faster than a convolution
         total = np.zeros(n + len(hit))
         for time, height in zip(times, heights, strict=True):
             total[time : time + len(hit)] += height * hit
@@ -214,12 +218,13 @@ def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -
 
 
 def strike_object(rng: Generator, centre: float, modes: int, decay: float) -> np.ndarray:
-    """Generate the sound (m,) of a struck object: decaying sines, its modes, at unrelated
-    frequencies around `centre` Hz. decay: seconds to -60 dB."""
+    """Generate the sound (m,) of a struck object: decaying sines at unrelated frequencies around
+    `centre` Hz. modes: their number; decay: seconds in which they fall by 60 dB."""
     frequency = np.minimum(centre * 2 ** rng.uniform(-1, 2, modes), MAX_HZ)
     time = np.arange(max(round(decay * SAMPLE_RATE), 64))[:, None] / SAMPLE_RATE
     decays = decay * (centre / np.maximum(frequency, centre)) ** rng.uniform(0.2, 1)
     sines = np.sin(2 * np.pi * frequency * time + rng.uniform(0, 2 * np.pi, modes))
+    # exp(-6.9) is -60 dB
     return np.asarray((sines * np.exp(-6.9 * time / decays)) @ rng.exponential(1, modes))
 
 
@@ -231,8 +236,8 @@ def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
 
 
 def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
-    """Draw a gate (n,) between 0 and 1 with ramps of 60 ms. on, off: the mean seconds of the two
-    states, beyond 0.1 s."""
+    """Draw a gate (n,) between 0 (off) and 1 (on) with ramps of 60 ms. A state lasts 0.1 s and a
+    random time, whose mean is `on` or `off` seconds."""
     gate = np.zeros(n)
     start = 0
     is_on = bool(rng.random() < on / (on + off))
@@ -247,12 +252,12 @@ def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
 
 # ---- SEEN: sounds of training
 
-PERCUSSION = 0.4  # share of music with a beat
+PERCUSSION = 0.4  # probability that music has drums
 
 
 def coloured(n: int, rng: Generator) -> np.ndarray:
-    """Generate steady noise: ventilation, a far street, a tap, hiss. Any tilt from -12 to +6 dB an
-    octave, a rough spectrum, sometimes a band."""
+    """Generate steady noise: ventilation, a far street, a tap, hiss. It has a tilt from -12 to +6
+    dB an octave, a rough spectrum, and sometimes only a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
     band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
     return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
@@ -261,13 +266,13 @@ def coloured(n: int, rng: Generator) -> np.ndarray:
 def gusts(n: int, rng: Generator) -> np.ndarray:
     """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
     lows."""
-    rate, depth = draw_rate(rng, 0.2, 8), rng.uniform(3, 12)
+    rate = draw_rate(rng, 0.2, 8)
+    depth = rng.uniform(3, 12)  # dB
     swell = wander(n, rng, rate)
     low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
     share = rng.uniform(0, 1)
-    return normalise(low) * gain(depth * swell) + share * normalise(high) * gain(
-        1.5 * depth * swell
-    )
+    swelling_low = normalise(low) * gain(depth * swell)
+    return swelling_low + share * normalise(high) * gain(1.5 * depth * swell)
 
 
 def hum(n: int, rng: Generator) -> np.ndarray:
@@ -301,8 +306,9 @@ def impacts(n: int, rng: Generator) -> np.ndarray:
         times = draw_times(n, rng, draw_rate(rng, 0.3, 6))
         flurry = np.repeat(times, rng.integers(1, 6)) + rng.integers(0, round(0.15 * SAMPLE_RATE))
         times = np.minimum(flurry + rng.integers(0, 2000, len(flurry)), n - 1)
-        centre, modes = draw_pitch(rng, 120, 4000), int(rng.integers(4, 24))
-        hit = strike_object(rng, centre, modes, rng.uniform(0.05, 1.2))
+        centre = draw_pitch(rng, 120, 4000)
+        modes = int(rng.integers(4, 24))
+        hit = strike_object(rng, centre, modes, decay=rng.uniform(0.05, 1.2))
         click = rng.standard_normal(len(hit)) * np.exp(-np.arange(len(hit)) / rng.uniform(20, 400))
         heights = rng.exponential(1, len(times))
         total += repeat_at(n, times, heights, blend(hit, rng.uniform(0, 1), click))
@@ -314,7 +320,7 @@ def footsteps(n: int, rng: Generator) -> np.ndarray:
     period = draw_length(rng, 0.25, 1.2)
     times = np.arange(int(rng.integers(period)), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
-    thud = strike_object(rng, rng.uniform(60, 500), 10, rng.uniform(0.05, 0.3))
+    thud = strike_object(rng, rng.uniform(60, 500), modes=10, decay=rng.uniform(0.05, 0.3))
     scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4)
     scuff *= attack_decay(len(thud), 0.005, rng.uniform(0.03, 0.2))
     heights = rng.uniform(0.5, 1.5, len(times))
@@ -363,14 +369,17 @@ def music(n: int, rng: Generator) -> np.ndarray:
     """Generate chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
     beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
     scale = np.array([0, 2, 4, 5, 7, 9, 11] if rng.random() < 0.5 else [0, 2, 3, 5, 7, 8, 10])
-    root, pluck = rng.uniform(90, 220), rng.uniform(0.2, 3)
+    root = rng.uniform(90, 220)  # Hz
+    pluck = rng.uniform(0.2, 3)  # seconds of decay
     heights = np.arange(1, 13.0) ** -rng.uniform(0.8, 2.5) * rng.uniform(0.2, 1, 12)
     total = np.zeros(n + 4 * beat)
     for start in range(0, n, beat):
         if start % (4 * beat):  # a note of the melody
-            degrees, length = [int(rng.integers(7)) + 7], beat
+            degrees = [int(rng.integers(7)) + 7]
+            length = beat
         else:  # a chord, which lasts for the bar
-            degrees, length = (rng.integers(7) + np.array([0, 2, 4])).tolist(), 4 * beat
+            degrees = (rng.integers(7) + np.array([0, 2, 4])).tolist()
+            length = 4 * beat
         if rng.random() >= 0.85:  # a rest
             continue
         for degree in degrees:
@@ -378,22 +387,25 @@ def music(n: int, rng: Generator) -> np.ndarray:
             vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
             note = harmonics(pitch * vibrato, heights, rng) * attack_decay(length, 0.01, pluck)
             total[start : start + length] += note
-    played, drums = normalise(total[:n]), np.zeros(n)
+    played = normalise(total[:n])
+    drums = np.zeros(n)
     if rng.random() >= PERCUSSION:
         return played
     # samples between hits, tilt in dB an octave, seconds of decay
-    for step, slope, decay in ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06)):
+    instruments = ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06))
+    for step, slope, decay in instruments:
         length = round(0.3 * SAMPLE_RATE)
         hit = tilt_noise(length, rng, slope, 3) * attack_decay(length, 0.001, decay)
         times = np.arange(int(rng.integers(2)) * beat, n, step)
-        share, heights = rng.uniform(0.2, 1), rng.uniform(0.6, 1, len(times))
+        share = rng.uniform(0.2, 1)
+        heights = rng.uniform(0.6, 1, len(times))
         drums += share * normalise(repeat_at(n, times, heights, hit))
     return played + drums
 
 
 def talkers(n: int, rng: Generator) -> np.ndarray:
-    """Generate two to seven voices, a room of people where no recordings are given: vowels drawn
-    anew 3 to 6 times a second (their formants gliding), with fricatives and pauses between."""
+    """Generate a room of two to seven people, for babble where no recordings of voices are given.
+    A voice has 3 to 6 random vowels a second, whose formants glide, fricatives, and pauses."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 8)):
         f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
@@ -407,10 +419,11 @@ def talkers(n: int, rng: Generator) -> np.ndarray:
 
 
 def _formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndarray:
-    """Filter the source through three resonances that stay for a vowel each; neighbouring vowels
-    are cross-faded."""
-    step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)
-    window, total = np.hanning(2 * step + 1)[:-1], np.zeros(len(source) + 2 * step)
+    """Filter the source through three resonances, which are drawn anew for every vowel;
+    neighbouring vowels are cross-faded. rate: vowels a second."""
+    step = fft.next_fast_len(round(SAMPLE_RATE / rate), real=True)  # samples of a vowel
+    window = np.hanning(2 * step + 1)[:-1]
+    total = np.zeros(len(source) + 2 * step)
     frequency = fft.rfftfreq(2 * step, 1 / SAMPLE_RATE)
     for start in range(0, len(source), step):
         piece = np.zeros(2 * step)
@@ -424,7 +437,7 @@ def _formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndarray:
 
 # ---- HELD_OUT: sounds of tests
 
-CROWD = (10, 26)  # people: more than the seven of training
+CROWD = (10, 26)  # from 10 to 25 people: more than the seven in the noise of training
 
 
 def droplets(n: int, rng: Generator) -> np.ndarray:
@@ -448,7 +461,8 @@ def sirens(n: int, rng: Generator) -> np.ndarray:
     the time."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 3)):
-        time, rate = np.arange(n) / SAMPLE_RATE, draw_rate(rng, 0.15, 6)
+        time = np.arange(n) / SAMPLE_RATE
+        rate = draw_rate(rng, 0.15, 6)
         turns = rate * time + rng.random()
         sweep = signal.sawtooth(2 * np.pi * turns, rng.choice([0.5, 0.9, 0.1]))
         frequency = rng.uniform(500, 1800) * 2 ** (rng.uniform(0.3, 1.2) * sweep)
@@ -460,8 +474,9 @@ def sirens(n: int, rng: Generator) -> np.ndarray:
 def crowd(n: int, rng: Generator) -> np.ndarray:
     """Generate a hall full of people: ten to twenty-five murmurs, each noise in bands that come and
     go like syllables; and some applause."""
-    total, voices = np.zeros(n), rng.integers(*CROWD)
-    # what differs most between the voices is when they speak
+    total = np.zeros(n)
+    voices = rng.integers(*CROWD)
+    # the voices share five bands of noise: they differ mostly in when they speak
     for centre in rng.uniform(300, 2500, 5):
         band = normalise(tilt_noise(n, rng, -6, 3, (centre / 2, centre * 1.5)))
         for _ in range(voices // 5):
@@ -502,7 +517,8 @@ def printer(n: int, rng: Generator) -> np.ndarray:
     motor = signal.sosfilt(housing_filter, motor)
     teeth = np.arange(int(rng.integers(400)), n, draw_length(rng, 0.015, 0.05))
     tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
-    share, heights = rng.uniform(0.3, 1.5), rng.uniform(0.5, 1, len(teeth))
+    share = rng.uniform(0.3, 1.5)
+    heights = rng.uniform(0.5, 1, len(teeth))
     return blend(motor, share, repeat_at(n, teeth, heights, tooth))
 
 
@@ -538,7 +554,8 @@ def rotor(n: int, rng: Generator) -> np.ndarray:
     low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
     air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
     distance = gain(5 * wander(n, rng, 0.2))
-    share, delay = rng.uniform(0.05, 0.6), int(rng.integers(2000))
+    share = rng.uniform(0.05, 0.6)
+    delay = int(rng.integers(2000))
     return blend(low * blade, share, air * np.roll(blade, delay)) * distance
 
 
@@ -550,9 +567,9 @@ def sawing(n: int, rng: Generator) -> np.ndarray:
     speed = np.abs(np.sin(stroke)) * np.where(np.sin(stroke) > 0, 1.0, rng.uniform(0.3, 1))
     teeth = 0.5 + 0.5 * signal.sawtooth(phase(rng.uniform(60, 500) * speed))
     wood = rng.uniform([300, 1200, 3000], [1200, 3000, 6500])
-    at = np.geomspace(20, 8000, 120)
-    board = resonances(at, wood, rng.uniform(150, 1500, 3))
-    noise = shape_noise(n, rng, 20 * np.log10(board + 0.02), at)
+    frequencies = np.geomspace(20, 8000, 120)
+    board = resonances(frequencies, wood, rng.uniform(150, 1500, 3))
+    noise = shape_noise(n, rng, 20 * np.log10(board + 0.02), frequencies)
     rests = on_and_off(n, rng, rng.uniform(2, 8), rng.uniform(0.2, 1))
     return noise * teeth ** rng.uniform(1, 4) * speed ** rng.uniform(0.7, 2) * (0.02 + rests)
 
@@ -590,7 +607,8 @@ def barks(n: int, rng: Generator) -> np.ndarray:
         numbers = np.arange(1, 31) * float(f0.mean())
         centres = rng.uniform([400, 1200], [1100, 3200])
         throat = resonances(numbers, centres, rng.uniform(200, 900, 2))
-        tone, share = harmonics(f0, throat, rng), rng.uniform(0.1, 0.7)
+        tone = harmonics(f0, throat, rng)
+        share = rng.uniform(0.1, 0.7)
         rough = blend(tone, share, tilt_noise(length, rng, -3, 3, (300, 5000)))
         call = normalise(rough * attack_decay(length, 0.01, 1.5 * length / SAMPLE_RATE))
         total += repeat_at(n, times, heights, call) * rng.uniform(0.3, 1)
@@ -621,7 +639,8 @@ def breath(n: int, rng: Generator) -> np.ndarray:
     in through a throat, air breathed out."""
     cycle = phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5)))
     cycle += rng.uniform(0, 2 * np.pi)
-    inwards, outwards = np.maximum(np.sin(cycle), 0), np.maximum(-np.sin(cycle), 0)
+    inwards = np.maximum(np.sin(cycle), 0)
+    outwards = np.maximum(-np.sin(cycle), 0)
     f0 = rng.uniform(20, 80) * 2 ** (0.2 * wander(n, rng, 3))
     numbers = np.arange(1, 61) * float(f0.mean())
     centres = rng.uniform([150, 500, 1500], [500, 1500, 3200])

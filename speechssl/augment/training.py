@@ -1,11 +1,12 @@
-"""Distort crops on the fly for training. The distortion of a crop depends on (seed, key) alone, on
-any number of workers.
+"""Distort crops of utterances on the fly for training. The distortion of a crop depends on (seed,
+key) alone, whatever the number of workers.
 
-Distortions are given as "m+g+r", or with shares as "m:0.3+g:0.4+r:0.3": m, noise of MUSAN or its
-generated stand-in; g, Gaussian noise; r, reverberation; p, pitch shift; v, another voice; b, a
-missing band; c, a codec; s, babble of given voices; or the name of a folder of recordings among the
-sources. Noise is decoded or generated before the first crop, as int16 in one array, in memory or in
-a file that all processes map.
+Distortions are named by letters: m, noise of MUSAN, or generated noise in its place (the stand-in);
+g, Gaussian noise; r, reverberation; p, pitch shift; v, another voice; b, a missing band; c, a
+codec; s, babble of recorded voices. Another name is that of a folder of noise recordings. They are
+joined by "+", as in "m+g+r", or with their shares of the distorted crops, "m:0.3+g:0.4+r:0.3".
+Noise is decoded or generated before the first crop, as int16 in one array, in memory or in a file
+that all processes map. In shapes, N and n are numbers of samples.
 """
 
 from __future__ import annotations
@@ -30,45 +31,48 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORTED, SNR
 from speechssl.processes import is_main
 
-MAX_HOURS = 4.0  # of a set of recordings in memory (460 MB): a part of each file of a larger set
-MIN_PART = 10.0  # seconds of this part
-QUIET = 1e-4  # RMS, full scale 1, below which a crop is a pause: its hiss would be amplified
-ROOMS = 200  # simulated rooms: so few stay in the cache of a processor
-SEMITONES = 4.0  # of a pitch shift up or down, at most
-# largest factor of formants, pitch and pitch range; its inverse is the smallest
+# Hours of a set of recordings that are kept (460 MB); of a larger set, a part of each file is kept.
+MAX_HOURS = 4.0
+MIN_PART = 10.0  # seconds of such a part, at least
+# A crop of noise whose RMS (full scale 1) is below this is a pause; its hiss would be amplified.
+QUIET = 1e-4
+ROOMS = 200  # simulated rooms: so few fit into the cache of a processor
+SEMITONES = 4.0  # largest pitch shift, up or down
+# largest factors of formants, pitch and pitch range; their inverses are the smallest
 VOICE = (1.4, 2.0, 1.5)
-DECIBELS = 12.0  # of a band of the equaliser, up or down at most
+DECIBELS = 12.0  # largest gain of a band of the equaliser, up or down
 KBPS = (6.0, 48.0)  # kbit/s of the codecs, drawn uniformly on a log scale
 WIDTHS = (0.5, 1.5)  # octaves of a missing band
-# share of the crops of the stand-in with a second clip, up to 10 dB below the first: there are then
-# more mixtures than clips
+# Share of the crops of the stand-in to which a second clip is added, up to 10 dB below the first,
+# so that there are more mixtures than clips.
 SECOND_CLIP = 0.5
 
 Range = tuple[float, float]
-Noise = Callable[[int, Generator], np.ndarray]  # n -> (n,) at 16 kHz, of any level
-# speech (N,) that is not silent -> float32 (N,) with the same timing
+Noise = Callable[[int, Generator], np.ndarray]  # (n, generator) -> (n,) at 16 kHz, of any level
+# (speech (N,) that is not silent, generator) -> float32 (N,) with the same timing
 Change = Callable[[np.ndarray, Generator], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Library:
-    """A library is clips of noise at 16 kHz, end to end."""
+    """A library has clips of noise at 16 kHz in one array, end to end."""
 
     samples: np.ndarray = field(repr=False, compare=False)  # (S,) int16
-    edges: np.ndarray = field(repr=False, compare=False)  # (clips + 1,): where clips begin and end
+    # (clips + 1,): the first sample of every clip, and the end of the last
+    edges: np.ndarray = field(repr=False, compare=False)
     card: Mapping[str, Any]  # describes the clips
-    file: Path | None = None  # from which the samples are mapped, None if they are in memory
+    file: Path | None = None  # the file that `samples` maps, None if they are in memory
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the name of the file for a worker process, which maps it itself; or else the
-        samples."""
+        """Pickle a library for a worker process: by the name of its file, which the worker maps, or
+        with its samples where there is no file."""
         if self.file is None:
             return Library, (self.samples, self.edges, self.card)
         return _map_library, (self.file, self.edges, self.card)
 
     def crop(self, rng: Generator, n: int) -> np.ndarray:
         """Draw (n,) float32 from a random place of a random clip, which is repeated if it is
-        shorter. The first of up to eight draws that is not a pause is taken."""
+        shorter. A pause is drawn again, up to seven times."""
         crop = np.zeros(n, np.float32)
         for _ in range(8):
             number = int(rng.integers(len(self.edges) - 1))
@@ -82,10 +86,10 @@ class Library:
 def decode_recordings(
     files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None
 ) -> Library:
-    """Decode recordings, at most MAX_HOURS in all: of a larger set a random part of each file.
+    """Decode recordings, at most MAX_HOURS in all; of a larger set, a random part of each file.
 
-    Files that cannot be used are listed on stderr and left out. Raises InputError where none is
-    left.
+    name: the set, for its card and messages; cache: a folder for decoded sets, None for none. Files
+    that cannot be used are listed on stderr and left out. Raises InputError where none is left.
     """
     longest = max(MAX_HOURS * 3600 / len(files), MIN_PART)
     # names, sizes and times of files are hashed, since their contents may be 100 hours
@@ -105,7 +109,8 @@ def decode_recordings(
 
 def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -> list[np.ndarray]:
     """Decode a random part of each file, `longest` seconds at most; see `decode_recordings`."""
-    parts, failed = [], {}
+    parts = []
+    failed: dict[str, str] = {}  # name of the file -> why it cannot be used
     size = round(longest * SAMPLE_RATE)
     for path in files:
         try:
@@ -113,7 +118,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
         except InputError as error:  # large sets have some silent or damaged files
             failed[path.name] = str(error)
             continue
-        # "stretch", a stretch of the file, is part of the seed: another word draws other parts
+        # the word "stretch" is part of the seed
         rng = signal.generator(seed, "stretch", path.name)
         start = int(rng.integers(max(len(samples) - size, 0) + 1))
         parts.append(samples[start : start + size])
@@ -126,7 +131,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
 
 
 def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]) -> Library:
-    """Make a library in memory. make: yields its clips (n,) int16."""
+    """Make a library in memory. make: a function that yields its clips (n,) int16."""
     clips = list(make())
     return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
 
@@ -134,8 +139,8 @@ def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]
 def _open_cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
-    """Map the library of the cache that has this card, and make it there if there is none. Without
-    a cache it is made in memory."""
+    """Map the library with this card from the cache, after making it there if it is missing.
+    Without a cache the library is made in memory."""
     if cache is None:
         return _make_library(card, make)
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
@@ -151,6 +156,7 @@ def _open_cached(
 
 
 def _map_library(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
+    """Map the samples of a library from a file of the cache."""
     return Library(np.memmap(file, np.int16, "r", shape=(int(edges[-1]),)), edges, card, file)
 
 
@@ -158,11 +164,12 @@ def _map_library(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Libr
 
 
 def draw_gaussian(n: int, rng: Generator) -> np.ndarray:
+    """Draw Gaussian noise."""
     return rng.standard_normal(n, np.float32)
 
 
 def draw_crop(library: Library, second_share: float, n: int, rng: Generator) -> np.ndarray:
-    """Draw a crop of a clip, and in this share of cases add a second one that is fainter."""
+    """Draw a crop of a clip, and add a fainter one with the probability `second_share`."""
     noise = library.crop(rng, n)
     if rng.random() < second_share:
         noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * library.crop(rng, n)
@@ -179,6 +186,7 @@ def draw_babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
 
 
 def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
+    """Draw noise of one of several kinds, all equally likely."""
     return noises[int(rng.integers(len(noises)))](n, rng)
 
 
@@ -186,12 +194,13 @@ def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
 
 
 def reverberate(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Apply one of the impulse responses."""
+    """Apply one of the impulse responses, all equally likely."""
     impulse = impulses[int(rng.integers(len(impulses)))]
     return signal.reverberate(np.asarray(samples, np.float32), impulse)
 
 
 def shift_pitch(samples: np.ndarray, rng: Generator) -> np.ndarray:
+    """Shift the pitch by up to SEMITONES."""
     return signal.pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
@@ -212,15 +221,18 @@ def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
 def change_voice(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Change the voice into that of another speaker through another microphone, as Spin does (arXiv
     2305.11072, after ContentVec's code)."""
-    formants, pitch, pitch_range = (
-        float(rng.uniform(1, largest)) ** (1 if rng.random() < 0.5 else -1) for largest in VOICE
-    )
-    quality = 2 * 2.5 ** rng.random(10)  # of the ten bands of the equaliser, 2 to 5
+    formants, pitch, pitch_range = (_draw_factor(largest, rng) for largest in VOICE)
+    quality = 2 * 2.5 ** rng.random(10)  # Q of the ten bands of the equaliser, 2 to 5
     changed = signal.change_voice(samples, formants, pitch, pitch_range)
     return signal.equalise(changed, rng.uniform(-DECIBELS, DECIBELS, 10), quality)
 
 
-# letter -> its card, the change
+def _draw_factor(largest: float, rng: Generator) -> float:
+    """Draw a factor between 1 and `largest`, or its inverse."""
+    return float(rng.uniform(1, largest)) ** (1 if rng.random() < 0.5 else -1)
+
+
+# letter -> (entries of its card, the change)
 CHANGES: dict[str, tuple[dict[str, Any], Change]] = {
     "p": ({"set": "pitch", "semitones": SEMITONES}, shift_pitch),
     "b": ({"set": "band", "octaves": list(WIDTHS)}, reject_band),
@@ -242,27 +254,27 @@ class Kind:
 
 @dataclass(frozen=True)
 class TrainingDistortions:
-    """The distortions of a training. From its beginning to its end, probability and SNR range
-    change linearly."""
+    """These are the distortions of a training. The probability of a distortion and the SNR range
+    change linearly from the beginning to the end of the training."""
 
     kinds: tuple[Kind, ...]
     seed: int = 0
-    probability: Range = (DISTORTED, DISTORTED)  # of distorting a crop: at the beginning, the end
-    snr: Range = SNR  # dB at the beginning, drawn uniformly
+    probability: Range = (DISTORTED, DISTORTED)  # of distorting a crop, at beginning and end
+    snr: Range = SNR  # dB at the beginning; the SNR of a crop is uniform in the range
     snr_end: Range = SNR  # dB at the end
-    change_share: float = 0.0  # share of the noisy crops that are changed first
-    changes_before_noise: tuple[Change, ...] = ()  # one is drawn for such a crop
+    change_share: float = 0.0  # share of the noisy crops whose speech is changed before
+    changes_before_noise: tuple[Change, ...] = ()  # the changes from which one is drawn for these
     snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `speech_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """Return the names of the domain labels. Index 0 is clean speech; a crop that is changed
-        before noise is added belongs to the noise."""
+        """Return the names of the domains, by which crops are labelled. Index 0 is clean speech; a
+        crop that is changed before noise is added belongs to the noise."""
         return ("clean", *(kind.name for kind in self.kinds))
 
     @property
     def card(self) -> dict[str, Any]:
-        """Return all that decides the distortions, for the card of a checkpoint."""
+        """Return the settings that decide the distortions, for the card of a checkpoint."""
         card: dict[str, Any] = {
             "kinds": [{"name": k.name, "share": round(k.share, 4), **k.card} for k in self.kinds],
             "seed": self.seed,
@@ -276,7 +288,8 @@ class TrainingDistortions:
     def apply(
         self, samples: np.ndarray, key: tuple[int, ...] | str, progress: float = 0.0
     ) -> tuple[np.ndarray, int]:
-        """Distort a crop, samples (N,) float32 at 16 kHz. progress: of the training, 0 to 1.
+        """Distort a crop, samples (N,) float32 at 16 kHz. key: identifies the crop; progress: how
+        far the training is, 0 to 1.
 
         Returns samples (N,) float32 and the index in `domains`. Silence, and samples that are not
         finite, stay as they are, with index 0; nothing raises.
@@ -294,14 +307,15 @@ class TrainingDistortions:
         return self._add_noise(samples, kind, progress, rng), domain
 
     def _draw_kind(self, rng: Generator) -> int:
-        """Draw the index of a kind in `kinds`, by their shares."""
+        """Draw the index of a kind in `kinds`, with the probabilities of their shares."""
         borders = np.cumsum([kind.share for kind in self.kinds])[:-1]
         return int(np.searchsorted(borders, rng.random(), "right"))
 
     def _add_noise(
         self, samples: np.ndarray, kind: Kind, progress: float, rng: Generator
     ) -> np.ndarray:
-        """Add noise of a kind at a drawn SNR; a share of the crops is changed first."""
+        """Add noise of a kind at a drawn SNR, after a change of the speech in `change_share` of the
+        crops."""
         assert kind.noise is not None
         low = _interpolate(self.snr[0], self.snr_end[0], progress)
         high = _interpolate(self.snr[1], self.snr_end[1], progress)
@@ -314,12 +328,13 @@ class TrainingDistortions:
         if not np.isfinite(noise_level):  # the noise is silent
             return samples
         gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
-        # as `signal.mix`, in single precision
+        # `signal.mix` in single precision
         return signal.guard(samples + np.float32(gain) * noise)
 
 
 def _interpolate(start: float, end: float, progress: float) -> float:
-    """Return the value between start and end of a training. progress: cut to 0 to 1."""
+    """Return the value between that at the start and that at the end of a training. progress:
+    clipped to 0 to 1."""
     return start + (end - start) * min(max(progress, 0.0), 1.0)
 
 
@@ -337,10 +352,11 @@ def parse_distortions(
 ) -> TrainingDistortions:
     """Parse "m+g+r" or "m:0.3+g:0.4+kitchens:0.3", and decode or generate all noise.
 
-    sources: folders of recordings by name: musan, voices, rir (measured impulse responses), or a
-    name in the text. change_share: of the crops with noise, so many get a room, a pitch shift or a
-    missing band first. cache: a folder that keeps decoded and generated noise for other processes
-    and runs. Raises InputError for another text, and for sources that are missing.
+    sources: name -> folder of recordings; names are musan, voices, rir (measured impulse
+    responses), and those in the text. change_share: the share of the crops with noise that get a
+    room, a pitch shift or a missing band first. cache: a folder that keeps decoded and generated
+    noise for other processes and runs. The other arguments are those of `TrainingDistortions`.
+    Raises InputError for another text, and for sources that are missing.
     """
     snr_end = snr_end or snr
     for low, high in (snr, snr_end):
@@ -354,7 +370,8 @@ def parse_distortions(
         name, _, share = part.strip().partition(":")
         shares[name] = _parse_share(share) if share else SHARES.get(name, 0.3)
     known = {*sources, *"mgsr", *CHANGES}
-    if not known.issuperset(shares) or not min(shares.values()) > 0:
+    all_positive = min(shares.values()) > 0  # False for NaN
+    if not known.issuperset(shares) or not all_positive:
         raise InputError(
             f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3, "
             "with shares above 0, of sources and m, g, r, p, v, b, c and s"
@@ -367,19 +384,19 @@ def parse_distortions(
         _, add_room = opener.open_rooms()
         changes_before_noise = (add_room, shift_pitch, reject_band)
     return TrainingDistortions(
-        kinds,
-        seed,
-        probability,
-        snr,
-        snr_end,
-        change_share,
-        changes_before_noise,
-        snr_over,
+        kinds=kinds,
+        seed=seed,
+        probability=probability,
+        snr=snr,
+        snr_end=snr_end,
+        change_share=change_share,
+        changes_before_noise=changes_before_noise,
+        snr_over=snr_over,
     )
 
 
 def _parse_share(text: str) -> float:
-    """Parse a share; 0, which is refused, for a text that is no number."""
+    """Parse a share. A text that is no number gives 0, which the caller refuses."""
     try:
         return float(text)
     except ValueError:
@@ -388,17 +405,19 @@ def _parse_share(text: str) -> float:
 
 @dataclass(frozen=True)
 class _SourceOpener:
-    """Opens kinds of distortion: decodes or generates their noise and rooms."""
+    """An opener opens kinds of distortion: it decodes or generates their noise and rooms."""
 
-    folders: Mapping[str, Path]  # of recordings, by name
+    folders: Mapping[str, Path]  # name -> folder of recordings
     seed: int
     cache: Path | None
 
     def open_recordings(self, path: Path, what: str) -> Library:
+        """Decode the recordings at a path. what: the name of the set."""
         return decode_recordings(find_recordings(path, what), what, self.seed, self.cache)
 
     def open_rooms(self) -> tuple[dict[str, Any], Change]:
-        """Open measured impulse responses where there are any, else a pool of simulated ones."""
+        """Open measured impulse responses where a folder of them is given, otherwise a pool of
+        simulated ones."""
         if "rir" in self.folders:
             files = find_recordings(self.folders["rir"], "impulse responses")
             sizes = [[p.name, p.stat().st_size] for p in files]
@@ -413,8 +432,8 @@ class _SourceOpener:
         return card, partial(reverberate, pool)
 
     def open_musan(self) -> tuple[dict[str, Any], Noise]:
-        """Open MUSAN (noise, music and babble alike); or else the generated stand-in, with babble
-        where there are voices."""
+        """Open MUSAN: noise, music, and babble of its speech, all equally likely. Without MUSAN,
+        open generated noise, the stand-in, and babble where voices are given."""
         if "musan" in self.folders:
             folder = self.folders["musan"]
             parts = [self.open_recordings(folder / part, f"musan {part}") for part in MUSAN]
@@ -436,11 +455,12 @@ class _SourceOpener:
             return card, stand_in
         voices = self.open_voices()
         card = {"set": "stand-in and voices", "of": [card, card, dict(voices.card)]}
-        # the stand-in twice, for noise and music: babble is a third, as of MUSAN
+        # the stand-in twice, for noise and for music, so that a third is babble, as with MUSAN
         noises = (stand_in, stand_in, partial(draw_babble, voices))
         return card, partial(draw_one_of, noises)
 
     def open_voices(self) -> Library:
+        """Decode the voices for babble."""
         return self.open_recordings(self.folders.get("voices", Path("voices")), "voices")
 
     def open_kind(self, name: str, share: float) -> Kind:

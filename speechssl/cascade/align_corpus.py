@@ -50,7 +50,7 @@ from speechssl.data.records import (
     load_corpus,
     locate,
 )
-from speechssl.data.squad import places, touched_words
+from speechssl.data.squad import find_touched_words, find_word_places
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
@@ -359,10 +359,10 @@ class AlignedSplit:
         place, why = locate(answer, passage.written, language)
         if place is None:
             raise Untimed(why)
-        word_places = places(passage.written, passage.words)
+        word_places = find_word_places(passage.written, passage.words)
         if word_places is None:
             raise Untimed(FOREIGN_WORDS)
-        words = touched_words(word_places, *place)
+        words = find_touched_words(word_places, *place)
         if words is None:
             raise Untimed(SILENT)
         if part is not None:

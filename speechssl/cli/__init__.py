@@ -1,5 +1,5 @@
-"""The command line finds the verb, makes its options from the dataclass of its room, and calls its
-function: `VERBS` has both for every verb."""
+"""Run the command line: find the verb, make its options from a dataclass, and call its function.
+`VERBS` has the dataclass and the function of every verb."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ USAGE = "SPEECHSSL_USAGE"
 
 
 class Verb(NamedTuple):
-    """A verb is a function that takes the dataclass of its options. Both are named as module:name
-    below speechssl, and imported when they are used."""
+    """A verb is a function that takes the dataclass of its options. Both are written as
+    "module:name" below speechssl, and imported when they are used."""
 
     options: str
     function: str
@@ -157,8 +157,9 @@ DAILY = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the verb that the arguments name (None: those of this process), and return the exit code,
-    which ABOUT explains. An InputError becomes one sentence on stderr and the exit code 2."""
+    """Run the verb that the arguments name, and return the exit code, which ABOUT explains.
+    arguments: None for those of this process. An InputError becomes one sentence on stderr and the
+    exit code 2."""
     return _attempt(partial(parse_arguments, sys.argv[1:] if arguments is None else arguments))
 
 
@@ -167,8 +168,8 @@ def script(
 ) -> int:
     """Run a function of a recipe as `main` runs a verb, and return the exit code.
 
-    options: the dataclass that the function takes, from which the command line is made as a verb's
-    is, with --config, --json and the others. A recipe ends with
+    options: the dataclass that the function takes. The command line is made from it as for a verb,
+    with --config, --json and the other common options. A recipe ends with
     `if __name__ == "__main__": sys.exit(script(function, Options))`.
     """
     typed = sys.argv[1:] if arguments is None else arguments
@@ -219,13 +220,15 @@ def _attempt(
 
 
 def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) -> None:
-    """Run a verb; with --json, print what it returns, or what it made where it returns nothing.
+    """Run a verb. With --json, print what it returns, or a description of its output where it
+    returns nothing.
 
     flags: --verbose, --quiet and --json.
     """
-    pop_set_aside()  # items of an earlier call in this process
+    pop_set_aside()  # forget the items of an earlier call in this process
     _quiet_libraries(flags.verbose)
-    started, out = time.monotonic(), sys.stdout
+    started = time.monotonic()
+    out = sys.stdout
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         if not flags.verbose:  # a line, without the code that warned
@@ -239,8 +242,10 @@ def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) 
         with name_refused_file("a file"):
             if device := getattr(options, "device", None):
                 use_device(device)
-            # imported now, and not at the top: most verbs import torch, which takes seconds
-            result = (function or function_of(options))(options)
+            # the function is imported now, and not at the top: most import torch, which is slow
+            if function is None:
+                function = function_of(options)
+            result = function(options)
     seconds = time.monotonic() - started
     if os.environ.get(USAGE) and is_main():
         _record_usage(options, seconds)
@@ -253,8 +258,8 @@ def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) 
 
 
 def _read_product(options: Any) -> Any:
-    """Return the rows of the results file that a verb adds to, or else the card of the folder,
-    encoder or file that it made."""
+    """Return the rows of the results file that a verb adds to, or otherwise the card of the folder,
+    encoder or file that it wrote."""
     if hasattr(options, "results"):
         from speechssl.results import list_rows  # imports NumPy
 
@@ -267,12 +272,12 @@ def _read_product(options: Any) -> Any:
 
 
 def _record_usage(options: Any, seconds: float) -> None:
-    """Add a line with the time, memory and disk that a verb took to the file that $SPEECHSSL_USAGE
-    names, which lies in the folder of a recipe's run."""
+    """Add a line with the time, memory and disk that a verb took to the file $SPEECHSSL_USAGE. That
+    file lies in the folder of a recipe's run, whose size is the disk."""
     file = Path(os.environ[USAGE])
     disk = 0
     for path in file.parent.rglob("*"):
-        with suppress(FileNotFoundError):  # another verb of the run may have removed it meanwhile
+        with suppress(FileNotFoundError):  # another verb of the run may remove files meanwhile
             disk += path.lstat().st_size
     paths = [str(getattr(options, name)) for name in ("corpus", "out") if hasattr(options, name)]
     line = {
@@ -289,9 +294,9 @@ def _record_usage(options: Any, seconds: float) -> None:
 
 
 def use_device(name: str) -> None:
-    """Let this process see no GPU (cpu) or one (cuda:N), before a model is loaded. auto changes
-    nothing: a GPU is used where there is one. Raises InputError for a device that does not
-    exist."""
+    """Choose the device of this process, before a model is loaded: with cpu it sees no GPU, with
+    cuda:N only that one; auto changes nothing, so that a GPU is used where there is one. Raises
+    InputError for a device that does not exist."""
     if name == "auto":
         return
     if name == "cpu":
@@ -314,25 +319,26 @@ def use_device(name: str) -> None:
 def config_of(verb: str) -> Any:
     """Import the dataclass of a verb's options. Its module imports neither torch nor the
     function."""
-    return _named(VERBS[verb].options)
+    return _import_named(VERBS[verb].options)
 
 
 def function_of(options: Any) -> Callable[[Any], Any]:
-    """Import the function of the verb that these options belong to; --json prints what it
-    returns."""
+    """Import the function of the verb that takes these options."""
     place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
     verb = next(verb for verb in VERBS.values() if verb.options == place)
-    return _named(verb.function)
+    return _import_named(verb.function)
 
 
-def _named(place: str) -> Any:
+def _import_named(place: str) -> Any:
+    """Import an object by "module:name" below speechssl."""
     module, name = place.split(":")
     return getattr(import_module(f"speechssl.{module}"), name)
 
 
 def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
-    """Return the options of a call as the dataclass of its verb, and all values by name; None where
-    help or the version was printed. Raises InputError for what no verb takes."""
+    """Parse the arguments of a call. Returns the dataclass of the verb's options, and all values by
+    name; None where help or the version was printed. Raises InputError for an unknown verb, and for
+    arguments that the verb does not take."""
     words = list(arguments)
     if words[:1] == ["help"]:  # `speechssl help units fit`
         words = [*words[1:], "--help"]
@@ -350,7 +356,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words
     if rest[:1] in (["-h"], ["--help"]):
-        print(overview(group))
+        print(format_overview(group))
         return None
     if not rest:
         names = ", ".join(verb for verb in VERBS if verb.startswith(f"{group} "))
@@ -360,8 +366,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     raise InputError(f"speechssl has no verb {verb}{near}")
 
 
-def overview(group: str) -> str:
-    """List the verbs of a group with a line about each; with "" all verbs, the daily ones first."""
+def format_overview(group: str) -> str:
+    """Return the help of a group, with a line about each of its verbs; for "" the help of
+    speechssl, with a line about every verb, those for daily use first."""
     if group:
         lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}\n"]
         return "\n".join(lines + list_verbs(v for v in VERBS if v.startswith(f"{group} ")))
@@ -379,7 +386,7 @@ def overview(group: str) -> str:
 
 
 def list_verbs(verbs: Iterable[str]) -> list[str]:
-    """Return a line about each of the verbs."""
+    """Return a line about each of the verbs: its name, and the first paragraph of its help."""
     verbs = list(verbs)
     width = max(map(len, verbs)) + 2
     lines = []
@@ -400,7 +407,7 @@ def _read_docstrings(module: str) -> dict[str, str]:
 
 
 def _quiet_libraries(verbose: bool) -> None:
-    """Keep what libraries say about themselves off the terminal, except where verbose."""
+    """Keep messages of libraries off the terminal, except where verbose."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not sys.stderr.isatty():  # a log file gets a line of a progress bar now and then
         os.environ.setdefault("TQDM_MININTERVAL", "30")
@@ -410,5 +417,5 @@ def _quiet_libraries(verbose: bool) -> None:
         return
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    # else every process warns of how DistributedDataParallel was built
+    # otherwise every process warns of how DistributedDataParallel was built
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")

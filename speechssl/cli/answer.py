@@ -25,16 +25,23 @@ LISTENS = "can only listen; record the question"
 
 
 def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
-    """Print the answers of every system to every question, write those that --clip asks for, and
-    return all of them. Raises InputError as `QA` does, and for a clip that cannot be written."""
+    """Print the answers of every system to every question, write the clips that --clip asks for,
+    and return the answers. Raises InputError as `QA` does, and for a clip that cannot be
+    written."""
     clips = name_clips(o)
     language_of(o.language)  # raises InputError before models are loaded
     passage = read_recording(o.passage)
     contents = [read_question(question) for question in o.question]  # samples or texts
     from speechssl.pipelines import QA  # loads torch, which takes seconds
 
-    reader, threshold = o.reading.reader, o.reading.null_threshold
-    qa = QA(o.models, o.systems, reader, o.language, threshold, o.recogniser)
+    qa = QA(
+        models=o.models,
+        systems=o.systems,
+        reader=o.reading.reader,
+        language=o.language,
+        null_threshold=o.reading.null_threshold,
+        recogniser=o.recogniser,
+    )
     details = qa.details(passage, contents)
 
     answers: list[dict[str, Any]] = []
@@ -55,7 +62,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
         names = [name for name, parts_of_system in qa.about.items() if parts_of_system == parts]
         print(f"{', '.join(names)}: {parts}")
     for path, by_system in zip(clips, details, strict=False):  # without --clip there are none
-        write_first(path, passage, by_system)
+        write_first_answer(path, passage, by_system)
     return {
         "passage": str(o.passage),
         "systems": qa.about,
@@ -65,8 +72,8 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
 
 
 def name_clips(o: AnswerQuestions) -> Sequence[Path]:
-    """List the files of --clip, one a question. Raises InputError for what is no name of an audio
-    file, and for one that would overwrite a recording."""
+    """List the files of --clip, one for every question. Raises InputError for a name that is not
+    that of an audio file, and for one that would overwrite a recording."""
     if o.clip is None:
         return []
     clip_container(o.clip)  # raises InputError for a suffix that cannot be written
@@ -82,7 +89,8 @@ def name_clips(o: AnswerQuestions) -> Sequence[Path]:
 
 
 def print_answer(name: str, detail: Detail, is_spoken: bool) -> dict[str, Any]:
-    """Print the answer of a system, and what it recognised of a spoken question; return both."""
+    """Print the answer of a system, and the transcript of a spoken question where the system
+    recognises words; return both."""
     from speechssl.cascade.data import Transcript  # loads torch
 
     answer = detail.answer
@@ -93,13 +101,15 @@ def print_answer(name: str, detail: Detail, is_spoken: bool) -> dict[str, Any]:
     if is_spoken and isinstance(detail.question, Transcript):
         transcript = detail.question.text
         print(f'{"":>20}  the question, as recognised: "{transcript}"')
-    # JSON has no NaN, which is unequal to itself
-    values = {key: None if value != value else value for key, value in asdict(answer).items()}
+    values = {}
+    for key, value in asdict(answer).items():
+        is_nan = value != value
+        values[key] = None if is_nan else value  # JSON has no NaN
     return {"system": name, **values, "question_transcript": transcript}
 
 
-def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> None:
-    """Write the answer of the first system that has one as audio. passage: (N,) at 16 kHz."""
+def write_first_answer(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]) -> None:
+    """Write the answer of the first system that found one as audio. passage: (N,) at 16 kHz."""
     for name, detail in by_system.items():
         if detail.answer.text != "":
             write_clip(path, passage, detail.answer.start, detail.answer.end)
@@ -109,7 +119,8 @@ def write_first(path: Path, passage: np.ndarray, by_system: Mapping[str, Detail]
 
 
 def bundle_parts(o: Bundle) -> dict[str, Any]:
-    """Copy the parts to `o.out`, print the systems that they make, and return where they lie."""
+    """Copy the parts to `o.out`, print the systems that they make up, and return the folder and its
+    card."""
     from speechssl.systems import bundle  # loads torch
     from speechssl.units.codebook import load_codebook
 

@@ -18,7 +18,7 @@ from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, models_root
 from speechssl.cli.options import Doctor
 from speechssl.errors import InputError, first_line, packages_of
 
-EXTRAS = {  # what each is for
+EXTRAS = {  # extra of this package -> what it is for
     "chinese": "pinyin beside characters",
     "dev": "the tests",
     "docs": "the pages",
@@ -42,8 +42,9 @@ EXTRAS = {  # what each is for
     "voices": "perturbed speakers in training",
     "wandb": "--report-to wandb",
 }
-PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}  # of Debian
-# what for, a checkpoint that serves, and the architectures in config.json that do
+# program, which is the name of its Debian package as well -> what it is for
+PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}
+# (purpose, a checkpoint for it, pattern of the architectures in config.json that serve the purpose)
 NEEDED = (
     ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
     ("an encoder of base size", "facebook/hubert-base-ls960", "^(Hubert|Wav2Vec2|WavLM|Data2Vec)"),
@@ -51,38 +52,38 @@ NEEDED = (
 
 
 def diagnose(o: Doctor) -> dict[str, Any]:
-    """Print what is there and what is missing, a section each, and return both."""
+    """Print sections on packages, engine, models and what is missing, and return them."""
     packages, missing = check_packages()
     installed = [name for name in EXTRAS if name not in missing]
     models = find_models()
-    found: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "installed": {"speechssl": __version__, "python": platform.python_version(), **packages},
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing | missing_programs() | missing_models(models),
+        "missing": missing | find_missing_programs() | find_missing_models(models),
     }
     lines = ["installed"]
-    lines += [f"  {name} {number}" for name, number in found["installed"].items()]
+    lines += [f"  {name} {number}" for name, number in sections["installed"].items()]
     lines += [f"  extras: {', '.join(installed) or 'none'}", "", "engine of encoders"]
-    lines += [f"  {what}: {runs}" for what, runs in found["engine"].items()]
+    lines += [f"  {what}: {runs}" for what, runs in sections["engine"].items()]
     lines += ["", "models"]
     for place, names in models.items():
         lines.append(f"  {place}{'' if names else ': none'}")
         lines += [f"    {name}  {kind}" for name, kind in names.items()]
     lines += ["", "missing"]
-    for name, (purpose, how) in found["missing"].items():
+    for name, (purpose, how) in sections["missing"].items():
         lines.append(f"  {name}, for {purpose}: {how}")
     print("\n".join(lines))
-    return found
+    return sections
 
 
 # ---- packages
 
 
 def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Return the versions of the packages that are always needed, and what is missing: extras and
-    packages, with what for and how to get them."""
+    """Return the versions of the packages that are always needed, and the packages and extras that
+    are missing: name -> (purpose, how to install it)."""
     try:
         extras = metadata("speechssl").get_all("Provides-Extra") or []
         needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
@@ -91,7 +92,7 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     versions, missing = {}, {}
     for text in needed:
         name = re.split(r"[^\w.-]", text)[0]
-        versions[name] = installed_version(name)
+        versions[name] = find_version(name)
         if why := why_unmet(text):
             missing[name] = ("all verbs", f"pip install '{text}' ({why})")
     for extra in extras:
@@ -102,7 +103,7 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     return versions, missing
 
 
-def installed_version(name: str) -> str:
+def find_version(name: str) -> str:
     """Return the version of a package, "" where it is not installed."""
     try:
         return version(name)
@@ -115,28 +116,28 @@ def why_unmet(text: str) -> str:
     from packaging.requirements import Requirement
 
     requirement = Requirement(text)
-    there = installed_version(requirement.name)
-    if not there:
+    installed = find_version(requirement.name)
+    if not installed:
         return "not installed"
-    if not requirement.specifier.contains(there, prereleases=True):
-        return f"{there} is installed"
+    if not requirement.specifier.contains(installed, prereleases=True):
+        return f"{installed} is installed"
     return ""
 
 
-def missing_programs() -> dict[str, tuple[str, str]]:
-    """Return the programs of Debian that are not here."""
-    return {
-        name: (purpose, f"apt install {name}")
-        for name, purpose in PROGRAMS.items()
-        if shutil.which(name) is None
-    }
+def find_missing_programs() -> dict[str, tuple[str, str]]:
+    """Find the PROGRAMS that are not installed: name -> (purpose, how to install it)."""
+    missing = {}
+    for name, purpose in PROGRAMS.items():
+        if shutil.which(name) is None:
+            missing[name] = (purpose, f"apt install {name}")
+    return missing
 
 
 # ---- engine
 
 
 def describe_engine(encoder: str) -> dict[str, str]:
-    """Say what runs an encoder in either precision."""
+    """Describe the processor and the GPUs, and which engine runs an encoder in either precision."""
     try:
         import torch
 
@@ -145,10 +146,10 @@ def describe_engine(encoder: str) -> dict[str, str]:
     except ImportError as error:
         return {"torch": f"cannot be imported ({first_line(error)})"}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    bf16 = "bf16" if has_bf16(on_cpu=True) else "no bf16"
     amx = "and AMX" if cpu_capabilities().get("amx_bf16") else "and no AMX"
     facts = {
-        "processor": f"{len(os.sched_getaffinity(0))} cores, "
-        f"{'bf16' if has_bf16(True) else 'no bf16'} {amx}",
+        "processor": f"{len(os.sched_getaffinity(0))} cores, {bf16} {amx}",
         "GPU": ", ".join(gpus) or "none",
     }
     for precision in ("fp32", "auto"):
@@ -167,14 +168,15 @@ def describe_engine(encoder: str) -> dict[str, str]:
 
 
 def find_models() -> dict[str, dict[str, str]]:
-    """List the models of every place where verbs look for them: name -> what it is."""
+    """List the models in every place where verbs look for them: place -> name -> what it is."""
     from huggingface_hub import constants
 
     shipped = {}
     for folder in sorted(SHIPPED.glob("*/encoder")):
         parts = sorted(path.name for path in folder.parent.iterdir() if ".card" not in path.name)
         shipped[folder.parent.name] = ", ".join(parts)
-    root, cache = models_root(), Path(constants.HF_HUB_CACHE)
+    root = models_root()
+    cache = Path(constants.HF_HUB_CACHE)
     own = sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")])
     offline = ", and nothing is fetched (HF_HUB_OFFLINE)" if constants.is_offline_mode() else ""
     return {
@@ -182,12 +184,12 @@ def find_models() -> dict[str, dict[str, str]]:
         f"${MODELS_VARIABLE} ({root})": {
             str(p.parent.relative_to(root)): name_kind(p) for p in own
         },
-        f"cache of the hub ({cache}){offline}": dict(cached_models(cache)),
+        f"cache of the hub ({cache}){offline}": dict(list_cached_models(cache)),
     }
 
 
-def cached_models(cache: Path) -> Iterator[tuple[str, str]]:
-    """Yield the models in the cache of the hub with a config: name and kind."""
+def list_cached_models(cache: Path) -> Iterator[tuple[str, str]]:
+    """Yield (name, kind) for every model with a config.json in the cache of the hub."""
     for folder in sorted(cache.glob("models--*")):
         configs = sorted(folder.glob("snapshots/*/config.json"))
         if configs:
@@ -195,7 +197,7 @@ def cached_models(cache: Path) -> Iterator[tuple[str, str]]:
 
 
 def name_kind(config: Path) -> str:
-    """Return the architecture that a config.json names, or its type."""
+    """Return the architecture that a config.json names, or otherwise the type of the model."""
     try:
         settings = read_json(config)
     except InputError:
@@ -203,12 +205,14 @@ def name_kind(config: Path) -> str:
     return str((settings.get("architectures") or [settings.get("model_type", "unknown")])[0])
 
 
-def missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[str, str]]:
-    """Return what no model in any place serves for, with one that does."""
+def find_missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[str, str]]:
+    """Find the purposes of NEEDED that no model serves: a checkpoint for it -> (purpose, how to get
+    it). models: what `find_models` returns."""
     kinds = [kind for names in models.values() for kind in names.values()]
-    root, missing = models_root(), {}
-    for purpose, name, serves in NEEDED:
-        if not any(re.search(serves, kind) for kind in kinds):
+    root = models_root()
+    missing = {}
+    for purpose, name, pattern in NEEDED:
+        if not any(re.search(pattern, kind) for kind in kinds):
             how = f"fetched by its name where there is a network; else put it in {root / name}"
             missing[name] = (purpose, how)
     return missing

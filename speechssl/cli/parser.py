@@ -1,5 +1,5 @@
-"""The command line of a verb is parsed by argparse, with a parser made from the dataclass of its
-options (`speechssl.options`); --config takes options from YAML files."""
+"""Parse the command line of a verb by argparse, with a parser that is made from the dataclass of
+the verb's options (`speechssl.options`). --config takes options from a YAML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_
 
 from speechssl.errors import InputError
 
-# Options that stand in a group of their own in the help, "computing", whatever dataclass has them.
+# Options that stand below the title "computing" in the help, whichever dataclass has them.
 COMPUTING = ("precision", "device", "workers", "engine", "shard", "shard_size")
 
 
@@ -28,7 +28,7 @@ class Option(NamedTuple):
     metadata: Mapping[str, Any]  # as `speechssl.options.option` and `argument` give it
     kind: Any  # its type, without None
     default: Any
-    title: str  # of its group in the help
+    title: str  # the title in the help below which it stands
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,8 +38,8 @@ class Parser(argparse.ArgumentParser):
         raise InputError(f"{message} (see `{self.prog} --help`)")
 
     def spell(self, arguments: Sequence[str]) -> list[str]:
-        """Return the arguments with dashes in the names of options. Raises InputError, with the
-        nearest name, for an option that there is not."""
+        """Return the arguments with dashes in the names of options. Raises InputError for an
+        unknown option, with the most similar name."""
         words = list(arguments)
         known = self._option_string_actions
         for i, word in enumerate(words):
@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggest_name(word: str, known: Iterable[str]) -> str:
-    """Return "; did you mean ...?", or nothing."""
+    """Return "; did you mean ...?" with the most similar of the known names; "" where none is."""
     near = get_close_matches(word, list(known), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -65,10 +65,10 @@ def options_of(
 ) -> Iterator[Option]:
     """Yield all options of a dataclass and of its groups, whose fields are dataclasses themselves.
 
-    default: an instance whose values are the defaults; None: those of the fields. title: of the
-    group in the help; without: the fields that are no options here.
+    default: an instance whose values are the defaults; None: the defaults are those of the fields.
+    title: of the group in the help; without: the fields that are not offered as options here.
     """
-    # `build` walks the fields in the same way, and puts the parsed values in their places
+    # `build` goes through the fields in the same way, and puts the parsed values in their places
     types_of_fields = typing.get_type_hints(config, include_extras=True)
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -86,22 +86,25 @@ def options_of(
 
 
 def _is_group(f: Field[Any]) -> bool:
+    """Return whether a field was made by `speechssl.options.group`."""
     return "title" in f.metadata
 
 
 def _is_option(f: Field[Any]) -> bool:
+    """Return whether a field was made by `speechssl.options.option` or `argument`."""
     return "help" in f.metadata
 
 
 def _name_option(f: Field[Any]) -> str:
+    """Return the name of the option of a field."""
     return f.metadata.get("name") or f.name
 
 
 def build(
     config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
 ) -> Any:
-    """Make the dataclass, and those of its groups, of parsed values by the names of the options.
-    default, without: as in `options_of`."""
+    """Make the dataclass, and those of its groups, from the parsed values. values: name of the
+    option -> value; default, without: as in `options_of`."""
     arguments = {}
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -116,7 +119,7 @@ def build(
 
 
 def _read_value(f: Field[Any], parsed: Any) -> Any:
-    """Return what a parsed value stands for in the dataclass."""
+    """Return the value of a field for a parsed value."""
     if f.metadata.get("values"):
         return f.metadata["values"].get(parsed)
     return tuple(parsed) if isinstance(parsed, list) else parsed
@@ -128,11 +131,13 @@ def describe_verb(config: type) -> str:
 
 
 def _format_help(prog: str) -> argparse.HelpFormatter:
+    """Make a formatter that keeps the lines of docstrings, with a narrow column of options."""
     return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28)
 
 
 def show_call(program: str, config: type) -> str:
-    """Show a call with its positional arguments and required options; the rest is [options]."""
+    """Show how a program is called, with its positional arguments and required options; the other
+    options are "[options]"."""
     words = [program]
     for option in options_of(config):
         metadata = option.metadata
@@ -146,6 +151,7 @@ def show_call(program: str, config: type) -> str:
 
 
 def _flag(option: Option) -> str:
+    """Return an option as it is typed: "--out"."""
     return f"--{option.name.replace('_', '-')}"
 
 
@@ -221,8 +227,8 @@ def _count_values(option: Option) -> int | str:
 
 
 def _write_default(option: Option) -> Any:
-    """Return the default as argparse would parse it, which `build` turns into the value of the
-    dataclass."""
+    """Return the default in the form that argparse parses values to; `build` turns it into the
+    value of the dataclass."""
     default = None if option.default is MISSING else option.default
     if option.metadata["values"]:
         texts = [text for text, value in option.metadata["values"].items() if value == default]
@@ -231,8 +237,8 @@ def _write_default(option: Option) -> Any:
 
 
 def _show_default(default: Any) -> str:
-    """Return " (default: ...)" for the end of a help; nothing where the default is none or
-    empty."""
+    """Return " (default: ...)", the end of an option's help; "" for a default that is None, False
+    or empty."""
     if default is None or default is False or default in ("", []):
         return ""
     values = default if isinstance(default, list) else [default]
@@ -241,8 +247,8 @@ def _show_default(default: Any) -> str:
 
 
 def _make_reader(kind: Any) -> Callable[[str], Any]:
-    """Return a function that reads a value from the text that was typed: a text, a path or a
-    number, which must be finite and in range."""
+    """Return a function that reads the typed text as a value: a text, a path, or a number, which
+    must be finite and in range. kind: str, Path, int or float, or Annotated with a Range."""
     number, limits = get_args(kind) if get_origin(kind) is Annotated else (kind, None)
     if number not in (int, float):
         return number  # type: ignore[no-any-return]
@@ -262,8 +268,8 @@ def _make_reader(kind: Any) -> Callable[[str], Any]:
 def parse_call(
     program: str, config: type, arguments: Sequence[str]
 ) -> tuple[Any, argparse.Namespace] | None:
-    """Return the dataclass of a call, made of what was typed and of the file of --config, and all
-    values by name; None where --print-config printed them.
+    """Return the dataclass of a call, made from the typed arguments and the file of --config, and
+    all values by name; None where --print-config printed them.
 
     Raises InputError for options or values that the verb does not take.
     """
@@ -273,7 +279,8 @@ def parse_call(
     try:
         if file is not None:
             section = parser.spell(write_arguments(read_section(file, stage)))
-            # what is typed comes later, and wins; --config ends the values of the option before it
+            # typed arguments come later, and win. --config stands between, so that a list at the
+            # end of the section does not take typed positional arguments.
             words = [*section, f"--config={file}", *words]
         values = parser.parse_args(words)
     except InputError as error:
@@ -288,7 +295,8 @@ def parse_call(
 
 
 def _find_config(words: Sequence[str], program: str) -> tuple[Path | None, str | None]:
-    """Return the values of --config and --stage, which are needed before the others."""
+    """Return the values of --config and --stage, which are needed before the other arguments are
+    parsed."""
     parser = Parser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--stage")
@@ -308,12 +316,14 @@ def print_options(config: type, values: Mapping[str, Any]) -> None:
 
 
 def _plain_values(given: Mapping[str, Any]) -> Any:
-    """Return the values as JSON has them, with paths as texts: YAML has no paths and tuples."""
+    """Return the values as JSON has them, with paths as texts, since YAML has no paths and
+    tuples."""
     return json.loads(json.dumps(given, default=str))
 
 
 def write_arguments(section: Mapping[str, Any]) -> list[str]:
-    """Write the options of a file as they would be typed."""
+    """Write the options of a section as they would be typed. Raises InputError for a section in
+    it."""
     words = []
     for name, value in section.items():
         flag = f"--{name}"
@@ -330,8 +340,8 @@ def write_arguments(section: Mapping[str, Any]) -> list[str]:
 
 
 def read_section(file: Path, stage: str | None) -> dict[str, Any]:
-    """Read the options of a YAML file, or of a section of it. Raises InputError for other files
-    and for a section that the file does not have."""
+    """Read the options of a YAML file, or of its section `stage`. Raises InputError for a file that
+    is no YAML of options, and for a section that it does not have."""
     import yaml
 
     try:

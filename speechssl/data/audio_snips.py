@@ -22,14 +22,18 @@ VOICES = {
     "dev": ("Aditi", "Amy", "Geraint", "Nicole"),
     "test": ("Brian", "Emma", "Raveena", "Russell"),
 }
+# every voice of a split reads every text of the split
 COUNTS = {"train": 13_084 * 8, "dev": 700 * 4, "test": 700 * 4}
 PUNCTUATION = frozenset("?!.,;-")
-TEXTS = "all.iob.snips.txt"
+ANNOTATIONS = "all.iob.snips.txt"
 
 
 def parse_slots(words: Sequence[str], tags: Sequence[str]) -> tuple[str, tuple[Slot, ...]]:
-    """Parse the text and the slots of an utterance: the words "in", "new", "york" with the tags
-    "O", "B-city", "I-city" are "IN NEW YORK" with the slot city, "NEW YORK"."""
+    """Parse the text and the slots of an utterance from its words and their IOB tags.
+
+    The words "in", "new", "york" with the tags "O", "B-city", "I-city" give the text "IN NEW YORK"
+    and the slot city with the value "NEW YORK".
+    """
     text: list[str] = []
     slots: list[tuple[str, list[str]]] = []  # type, words
     previous = "O"
@@ -55,6 +59,7 @@ def prepare_audio_snips(o: AudioSnips) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the utterances of every split, each with its text and its slots."""
     folders = {"train": "train", "dev": "valid", "test": "test"}
     utterances: dict[str, list[Utterance]] = {split: [] for split in folders}
     splits: dict[tuple[str, str], str] = {}  # (voice, folder) -> split
@@ -62,7 +67,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         splits |= {(voice, folders[split]): split for voice in voices}
     # lines such as "Ivy-snips-train-7 BOS PLAY SOME JAZZ EOS\tO O O genre PlayMusic": the tags of
     # BOS and EOS are no slots
-    for place, (annotated, tagged, *_) in read_fields(preparation.find(TEXTS), 2, "\t"):
+    for place, (annotated, tagged, *_) in read_fields(preparation.find(ANNOTATIONS), 2, "\t"):
         name, *words = annotated.split()
         tags = tagged.split()
         voice, _, rest = name.partition("-snips-")

@@ -28,18 +28,20 @@ from speechssl.errors import InputError, first_line
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-COMMON = (".wav", ".flac", ".mp3", ".ogg")  # suffixes of published corpora and of noise
-SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")  # of all recordings that are read
+COMMON = (".wav", ".flac", ".mp3", ".ogg")  # suffixes of recordings in published corpora
+SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")  # suffixes of all recordings that are read
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
-# the name of a segment, and its number: "PASSAGE_2", in the test set of NMSQA "PASSAGE-c-2"
+# name of the passage, and number of the segment: "PASSAGE_2"; in the test set of NMSQA
+# "PASSAGE-c-2"
 SEGMENT = re.compile(r"(.+)(?:_|(?<=-c)-)(\d+)")
 LINE_BREAK = re.compile(r"\r\n|\r|\n")
 Key = TypeVar("Key", bound=Hashable)
 Row = dict[str, Any]  # column -> cell
 # a cell may hold a document with its alignment, which is longer than the default of 128 KiB
 csv.field_size_limit(1 << 30)
+# ends of messages
 REMEDY = "save it as UTF-8 or download it again"
-QUOTE = "quote a text that holds the delimiter, and double a quotation mark that is text"
+QUOTE_REMEDY = "quote a text that holds the delimiter, and double a quotation mark that is text"
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a quoted cell: "he said ""no"""
 
 
@@ -97,8 +99,8 @@ def add_recording(
 
 
 def check_shards(split: str, paths: Sequence[Path]) -> None:
-    """Raise InputError where several files are the same split and are not numbered shards
-    ("train-00001-of-00004.parquet" or "1.parquet")."""
+    """Raise InputError where several files claim to be one split, unless all of them are numbered
+    shards ("train-00001-of-00004.parquet" or "1.parquet")."""
     unnumbered = [path for path in paths if "-of-" not in path.name and not path.stem.isdecimal()]
     if unnumbered and len(set(paths)) > 1:
         one, other = sorted(set(paths))[:2]
@@ -108,8 +110,8 @@ def check_shards(split: str, paths: Sequence[Path]) -> None:
 
 
 def describe_source(root: Path, *suffixes: str) -> dict[str, Any]:
-    """Describe a source by the sizes of its files with these suffixes, which are tables and
-    archives, and the number of its recordings: a change of the source changes the description."""
+    """Describe a source, so that a change of the source changes the description: by the sizes of
+    its tables and archives (the files with these suffixes) and by the number of its recordings."""
     paths = [path for _, path in files_below([root], *suffixes)]
     tables = {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
     return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
@@ -125,10 +127,10 @@ def digest(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """Make a file name of an id: the id itself where every file system can hold it, else a short
-    form with a hash.
+    """Make a file name of an id: the id itself where every file system can hold it, otherwise a
+    short form with a hash.
 
-    An id with capitals gets a hash, since some file systems do not tell them from small letters.
+    An id with capital letters gets a hash, since some file systems ignore case.
     """
     if re.fullmatch(r"[a-z0-9_][a-z0-9._-]{0,99}", name):
         return name
@@ -137,8 +139,8 @@ def safe_name(name: str) -> str:
 
 
 def manifest_path(path: Path, out: Path) -> str:
-    """Return the path of a recording for a manifest: relative to `out` if it lies there, else
-    absolute."""
+    """Return the path of a recording for a manifest: relative to `out` if the recording lies below
+    it, otherwise absolute."""
     with suppress(ValueError):
         return path.resolve().relative_to(out.resolve()).as_posix()
     return str(path.resolve())
@@ -146,9 +148,10 @@ def manifest_path(path: Path, out: Path) -> str:
 
 def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
     """Unpack the archives of a source below `out`, each into a folder of its name that is whole or
-    absent. Returns the folders in which the corpus lies.
+    absent. An archive that was unpacked by hand is skipped. Returns the folders in which the corpus
+    lies.
 
-    archives: the archives that are wanted, None for all. Raises InputError for one that is
+    archives: the archives to unpack, None for all. Raises InputError for an archive that is
     truncated or damaged, or has members outside its folder.
     """
     if archives is None:
@@ -179,7 +182,8 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
 
 
 def _is_unpacked(archive: Path, member: str) -> bool:
-    """Return whether a member of an archive lies where somebody who unpacks it by hand puts it."""
+    """Return whether a member of an archive lies beside the archive, or in a folder of its name, as
+    it does after unpacking by hand."""
     folders = (archive.parent, archive.parent / archive.name.split(".")[0])
     return any((folder / member).exists() for folder in folders)
 
@@ -245,16 +249,16 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
             rows = [row for row in reader if row]
         except csv.Error as error:
             place = f"{path}, line {reader.line_num}"
-            raise InputError(f"{place} is no whole CSV ({error}); {QUOTE}") from error
+            raise InputError(f"{place} is no whole CSV ({error}); {QUOTE_REMEDY}") from error
     names = [name.strip() for name in rows[0]] if rows else []
     check_columns(names, path)
     for number, row in enumerate(rows):
         if any(row[len(names) :]):
             cells = f"{len(row)} cells and the header {len(names)}"
-            raise InputError(f"{path}, row {number} has {cells}; {QUOTE}")
+            raise InputError(f"{path}, row {number} has {cells}; {QUOTE_REMEDY}")
         if _swallows_row(row, delimiter, len(names)):
             goes_on = "a cell in quotation marks that goes on over a line like a row"
-            raise InputError(f"{path}, row {number} has {goes_on}; {QUOTE}")
+            raise InputError(f"{path}, row {number} has {goes_on}; {QUOTE_REMEDY}")
     return [dict(zip(names, row, strict=False)) for row in rows[1:]]
 
 
@@ -268,7 +272,7 @@ def _split_tsv(text: str) -> list[list[str]] | None:
 
 
 def read_header(path: Path) -> list[str]:
-    """Return the names of the columns of a CSV file, whatever its delimiter."""
+    """Read the names of the columns of a CSV file, whatever its delimiter."""
     header = read_text(path, REMEDY).splitlines()[:1]
     names = next(csv.reader(header, delimiter=detect_delimiter(path)), [])
     return [name.strip() for name in names]
@@ -289,7 +293,7 @@ def check_columns(names: Sequence[str], path: Path) -> None:
 
 
 def load_json(path: Path) -> Any:
-    """Load a JSON file that comes from elsewhere. Raises InputError where it does not exist or is
+    """Load a JSON file of a published corpus. Raises InputError where it does not exist or is
     not whole."""
     text = read_text(path, "check the path, or download it again")
     try:
@@ -310,8 +314,8 @@ def parse_number(value: Any) -> float | None:
 
 
 def decode_cell(content: bytes, where: str) -> np.ndarray:
-    """Decode a recording whose file is a cell of a table: samples (N,) at 16 kHz. where: the name
-    of the cell in errors. Raises InputError as `read_audio` does."""
+    """Decode a recording whose file is the content of a table's cell. Returns samples (N,) at 16
+    kHz. where: the name of the cell in errors. Raises InputError as `read_audio` does."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "recording"
         path.write_bytes(content)
@@ -337,11 +341,11 @@ def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
         1,"he said,ann
         2,no",bob
 
-    has one row with the cell 'he said,ann\\n2,no'. Its lines, with the cells to their left and
-    right, are '1,he said,ann' and '2,no,bob': both have two commas, as rows have. A comma before
-    white space or before three digits belongs to prose or to a number, and is not counted.
+    has one row with the cell 'he said,ann\\n2,no'. With the cells to its left and right, its first
+    line is '1,he said,ann' and its last '2,no,bob': both have two commas, as rows have. A comma
+    before white space or before three digits belongs to prose or to a number, and is not counted.
     """
-    border = delimiter
+    border = delimiter  # the pattern of a border between two cells
     if delimiter != "\t":
         border += r"(?!\s|[0-9]{3}(?![0-9]))"
     for cells_before, cell in enumerate(row):
@@ -351,6 +355,7 @@ def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
         borders[-1] += len(row) - cells_before - 1
         if delimiter == "\t" and any("\t" in line for line in lines[1:]):
             return True
-        if columns > 1 and borders[0] >= columns - 1 and max(borders[1:], default=0) >= columns - 1:
+        first_is_row = columns > 1 and borders[0] >= columns - 1
+        if first_is_row and max(borders[1:], default=0) >= columns - 1:
             return True
     return False

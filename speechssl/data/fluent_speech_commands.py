@@ -20,12 +20,12 @@ COUNTS = {
     "objects": 14,
     "locations": 4,
 }
-SLOTS = ("action", "object", "location")  # which make up an intent
+SLOTS = ("action", "object", "location")  # an intent consists of these
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table."""
+    """A row is a command with its intent."""
 
     path: str
     speakerId: str
@@ -41,6 +41,7 @@ def prepare_fluent_speech_commands(o: FluentSpeechCommands) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the utterances of every split, labelled with the slots of their intent."""
     utterances: dict[str, list[Utterance]] = {split: [] for split in TABLES}
     for split, name in TABLES.items():
         table = preparation.find(f"data/{name}")
@@ -48,8 +49,14 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             row = convert(cells, Row, f"{table}:{number}", "unpack the corpus again")
             path = preparation.source / row.path
             labels = {slot: cells[slot] for slot in SLOTS}
-            speaker, text = row.speakerId, row.transcription
-            utterance = Utterance(path.stem, str(path), UNMEASURED, speaker, labels, text)
+            utterance = Utterance(
+                id=path.stem,
+                audio=str(path),
+                seconds=UNMEASURED,
+                speaker=row.speakerId,
+                labels=labels,
+                text=row.transcription,
+            )
             utterances[split].append(utterance)
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in SLOTS}
     return {"ic": Prepared(gather_utterances(preparation, utterances, COUNTS, classes))}

@@ -44,7 +44,10 @@ def prepare_fsdd(o: Fsdd) -> Cards:
         match = NAME.fullmatch(path.name)
         if match:
             index = int(match[3])
-            splits[path] = ("test", "dev", "train")[min(index // 5, 2)]
+            if index < 5:
+                splits[path] = "test"
+            else:
+                splits[path] = "dev" if index < 10 else "train"
     if set(splits.values()) != set(SPLITS):
         raise InputError(
             f"{o.source} has not the recordings of the Free Spoken Digit Dataset, like "
@@ -87,6 +90,7 @@ def _write_fsdd(out: Path, splits: Mapping[Path, str], made_from: Mapping[str, A
 
 
 def _label(utterance: Utterance, task: str) -> dict[str, Any]:
-    """Return the line of a manifest of the task."""
+    """Return the line of an utterance in the manifest of a task: labelled by its digit (ks) or by
+    its speaker (sid)."""
     labels = {"keyword": utterance.text} if task == "ks" else {"speaker": utterance.speaker}
     return to_record(utterance) | {"labels": labels}

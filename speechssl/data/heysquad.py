@@ -22,7 +22,7 @@ from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_s
 from speechssl.errors import InputError
 from speechssl.schema import convert
 
-# of the questions that people read
+# the questions that people read
 PUBLISHED = {"train": {"questions": 71_990}, "dev": {"questions": 4_158}}
 ABOUT = {
     "title": "HeySQuAD",
@@ -31,9 +31,10 @@ ABOUT = {
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
 SPLIT = re.compile("train|validation|dev|test")
-COUNTED = re.compile(r"(.+?)-(\d+)")  # a JSON file with its count: "dev-common-human-1002"
+# name of a JSON file that ends with the number of its questions: "dev-common-human-1002"
+COUNTED = re.compile(r"(.+?)-(\d+)")
 COLUMNS = ("id", "context", "question", "answers", "transcription", "is_impossible")
-AT_A_TIME = 256  # rows in memory: some 50 MB of recordings
+ROWS_IN_MEMORY = 256  # some 50 MB of recordings
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
-    """Find the files of each split. A split is named by the beginning of the name of a file, or
-    else of its folder. Raises InputError where there are no files."""
+    """Find the files of each split. The name of the file, or otherwise that of its folder, begins
+    with the split. Raises InputError where there are no files."""
     splits: dict[str, list[Path]] = {}
     for path in sorted(source.rglob("*.*")) if source.is_dir() else [source]:
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
@@ -129,7 +130,7 @@ def _read_tables(
 
 def _read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a table. Raises InputError for a damaged file, or one of another schema."""
-    for number, cells in enumerate(read_parquet(path, COLUMNS, AT_A_TIME)):
+    for number, cells in enumerate(read_parquet(path, COLUMNS, ROWS_IN_MEMORY)):
         answers = cells.get("answers")
         if isinstance(answers, dict):  # a record of lists, as some copies of the release have
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
@@ -140,10 +141,10 @@ def _read_rows(path: Path) -> Iterator[Row]:
 def _write_recordings(
     out: Path, split: str, table: Path, ids: Mapping[int, str]
 ) -> dict[str, Attached]:
-    """Write the recordings of the rows that are used; return them by id. ids: number of a row ->
-    id."""
+    """Write the recordings of the rows that are used, and return them by the ids of their
+    questions. ids: number of the row -> id of its question."""
     recordings: dict[str, Attached] = {}
-    for number, row in enumerate(read_parquet(table, ("audio",), AT_A_TIME)):
+    for number, row in enumerate(read_parquet(table, ("audio",), ROWS_IN_MEMORY)):
         cell = row.get("audio")
         if number not in ids or not cell:
             continue

@@ -18,15 +18,15 @@ from speechssl.data.superb_sets import (
 
 # emotion in the corpus -> class of ER: four classes, and excitement counts as happiness
 CLASSES = {"neu": "neu", "hap": "hap", "exc": "hap", "ang": "ang", "sad": "sad"}
-COUNTS = {
+COUNTS = {  # published numbers of utterances with an emotion of CLASSES
     "Session1": 1085,
     "Session2": 1023,
     "Session3": 1151,
     "Session4": 1031,
     "Session5": 1241,
 }
-DEV_SHARE = 0.2  # of the four training sessions, as in s3prl
-SEED = 0  # of the choice of dev
+DEV_SHARE = 0.2  # dev is this fraction of the four other sessions, as in s3prl
+SEED = 0  # of the random choice of dev
 
 
 def prepare_iemocap(o: Iemocap) -> Cards:
@@ -37,6 +37,7 @@ def prepare_iemocap(o: Iemocap) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the utterances of the five sessions, and divide them into the splits of every fold."""
     import torch
 
     labelled: dict[str, list[Utterance]] = {session: [] for session in COUNTS}
@@ -73,4 +74,5 @@ def _parse_label_line(fields: Sequence[str], recordings: Path) -> Utterance | No
     dialogue, _, turn = name.rpartition("_")
     audio = str(recordings / dialogue / f"{name}.wav")
     speaker = name[:5] + turn[:1]  # Ses01F: the speaker F of session 1
-    return Utterance(name, audio, UNMEASURED, speaker, {"emotion": CLASSES[fields[2]]})
+    labels = {"emotion": CLASSES[fields[2]]}
+    return Utterance(name, audio, seconds=UNMEASURED, speaker=speaker, labels=labels)

@@ -25,7 +25,7 @@ FOLDERS = {"train": "train-100", "dev": "dev", "test": "test"}  # split -> folde
 SD_COUNTS = {"train": 13_900, "dev": 3_000, "test": 3_000}
 SS_COUNTS = {"train": 13_900, "dev": 1_000, "test": 3_000}
 DEV_SIZE = 1_000  # mixtures of dev in SS
-DEV_SEED = 7  # of their choice, in s3prl
+DEV_SEED = 7  # of the random choice of these mixtures, as in s3prl
 
 
 def prepare_libri2mix(o: Libri2Mix) -> Cards:
@@ -62,14 +62,20 @@ def _read_separation(preparation: Preparation) -> dict[str, list[Utterance]]:
             # 4077-13754-0001_5142-33396-0065 is a mixture of the speakers 4077 and 5142
             speakers = TOGETHER.join(name.partition("-")[0] for name in path.stem.split("_"))
             sources = tuple(str(root / folder / name / path.name) for name in ("s1", "s2"))
-            utterance = Utterance(path.stem, str(path), UNMEASURED, speakers, sources=sources)
+            utterance = Utterance(
+                id=path.stem,
+                audio=str(path),
+                seconds=UNMEASURED,
+                speaker=speakers,
+                sources=sources,
+            )
             utterances[split].append(utterance)
     return utterances
 
 
 def subsample(paths: Sequence[Path]) -> list[Path]:
-    """Sample the 1,000 recordings that are dev in SUPERB (s3prl's
-    separation_stft/scripts/LibriMix/subsample.py), in order."""
+    """Sample the DEV_SIZE mixtures that are dev in SUPERB, as s3prl's
+    separation_stft/scripts/LibriMix/subsample.py does, and return them in the order of names."""
     shuffled = sorted(paths, key=lambda path: path.stem)
     Random(DEV_SEED).shuffle(shuffled)
     return sorted(shuffled[:DEV_SIZE], key=lambda path: path.stem)

@@ -30,10 +30,11 @@ PHONES = frozenset(
 
 
 def prepare_librispeech(o: LibriSpeech) -> Cards:
-    """Write `o.out`/pr and `o.out`/asr and return their cards (phones as s3prl's
-    downstream/ctc/corpus/libriphone.py).
+    """Write `o.out`/pr and `o.out`/asr and return their cards. Phones are chosen as by s3prl's
+    downstream/ctc/corpus/libriphone.py.
 
-    A lexicon has "WORD P H O N E S" a line; where several lines have a word the first counts.
+    A line of a lexicon is a word and its phones, "THE DH AH0"; of several lines with a word the
+    first counts.
     Raises as `prepare`, and InputError for an unknown phone, or a word in no lexicon.
     """
     pronunciations: dict[str, str] = {}
@@ -65,13 +66,14 @@ def _read_transcripts(folder: Path) -> list[Utterance]:
         for _, (name, *words) in read_fields(path, 2):
             audio = str(path.parent / f"{name}.flac")
             text = " ".join(words)
-            utterances.append(Utterance(name, audio, UNMEASURED, speaker, text=text))
+            utterance = Utterance(name, audio, seconds=UNMEASURED, speaker=speaker, text=text)
+            utterances.append(utterance)
     return utterances
 
 
 def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
-    """Read the first pronunciation of every word, phones separated by spaces. Raises InputError for
-    a phone that is not one of PHONES."""
+    """Read the lexicons: word -> its first pronunciation, phones separated by spaces. Raises
+    InputError for a phone that is not one of PHONES."""
     pronunciations: dict[str, str] = {}
     for path in paths:
         for place, (word, *phones) in read_fields(path, 2):
@@ -88,17 +90,22 @@ def read_lexicons(paths: Sequence[Path]) -> dict[str, str]:
 def _pronounce(
     utterances: Sequence[Utterance], pronunciations: Mapping[str, str]
 ) -> list[Utterance]:
-    """Replace the texts by their phones. Raises InputError for words without a pronunciation."""
-    words = {word: u.id for u in utterances for word in u.text.split()}
-    unknown = {word: where for word, where in words.items() if word not in pronunciations}
+    """Replace the texts of utterances by their phones. Raises InputError for words without a
+    pronunciation."""
+    unknown: dict[str, str] = {}  # word without a pronunciation -> an utterance that has it
+    for u in utterances:
+        for word in u.text.split():
+            if word not in pronunciations:
+                unknown[word] = u.id
     if unknown:
-        word, where = next(iter(unknown.items()))
+        word, utterance_id = next(iter(unknown.items()))
         raise InputError(
-            f"the lexicon lacks {len(unknown):,} words, such as {word!r} in {where}; give "
+            f"the lexicon lacks {len(unknown):,} words, such as {word!r} in {utterance_id}; give "
             "--lexicon a second file that has them "
             "(SUPERB takes s3prl's librispeech-lexicon-allothers-g2p.txt)"
         )
-    return [
-        replace(u, text="", phones=" ".join(pronunciations[word] for word in u.text.split()))
-        for u in utterances
-    ]
+    pronounced = []
+    for u in utterances:
+        phones = " ".join(pronunciations[word] for word in u.text.split())
+        pronounced.append(replace(u, text="", phones=phones))
+    return pronounced

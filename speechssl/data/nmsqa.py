@@ -2,11 +2,12 @@
 and questions read by people (test).
 
 Layouts, irregularities and how they are handled: data/nmsqa/README.md. The release states the time
-of an answer twice. The time within its segment (a sentence) is moved by the exact lengths of the
-segments before it. `audio_full_*` repeats that time in dev, and counts from the beginning of the
-passage in most of test: it is a check, and stands in where the first cannot be used.
+of an answer twice. The first is the time within its segment (a sentence); it is moved by the exact
+lengths of the segments before it. The second, `audio_full_*`, repeats the first in dev, and counts
+from the beginning of the passage in most of test: it is used to check the first, and in its place
+where the first cannot be used.
 
-Recordings are named so, without folder and suffix:
+Names of recordings, without folder and suffix, are:
 
                 train, dev                                   test
     passage     context-{article}_{paragraph}                {source}-{id}-c
@@ -67,10 +68,12 @@ ABOUT = {
     "paper": "arXiv 2203.04911",
     "licence": "CC BY-SA 4.0 (SQuAD's texts); see the release for the recordings",
 }
-AGREE = 0.1  # seconds by which the two times of an answer may differ
-DRIFT = 0.06  # and this much more for every segment before it: MP3 files are padded
+# Two times of an answer agree if they differ by at most AGREE seconds, and DRIFT seconds for every
+# segment before it: MP3 files are padded.
+AGREE = 0.1
+DRIFT = 0.06
 
-# remarks: how the time of an answer that is kept was found
+# remarks on how the time of an answer that is kept was found: (what was found, what was done)
 ADDED = (
     "answer times of which audio_full_* is relative to the segment, or missing",
     "the exact lengths of the segments before it were added",
@@ -107,8 +110,8 @@ ReleasedTime = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class AnswerTime:
-    """An answer time is an annotation of a release: the time at which an answer is spoken, in a
-    segment and in its passage."""
+    """An answer time is an annotation of the release. It states when an answer is spoken, counted
+    from the beginning of its segment and of its passage."""
 
     segment: str  # recording of the sentence, "" where the table has none
     in_segment: ReleasedTime
@@ -119,7 +122,7 @@ class AnswerTime:
 
 @dataclass(frozen=True)
 class NmsqaRow:
-    """A row is a question."""
+    """A row is a question with its passage, its answers and their times."""
 
     id: str  # "" where the table has none
     passage: str  # recording of the passage, "" where there is none
@@ -153,10 +156,11 @@ SPLIT_OF_WORD = {
 
 @dataclass
 class Files:
-    """The files of one split."""
+    """The files of one split are sorted by what they hold."""
 
     parquet: list[Path] = field(default_factory=list)  # one table, or its shards
-    spans: list[Path] = field(default_factory=list)  # {split}-answer-span.csv: a line an annotation
+    # {split}-answer-span.csv: every line is an annotation
+    spans: list[Path] = field(default_factory=list)
     # meta-{split}.csv: speaker, text and duration of a recording
     meta: list[Path] = field(default_factory=list)
     squad: list[Path] = field(default_factory=list)  # {split}-v1.1.json: the texts
@@ -184,8 +188,8 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
     """Find the files of every split that has a table. Recordings and TextGrids lie in a folder that
     is named after their split.
 
-    only: the one Parquet table that is wanted. Raises InputError for two tables of a split, and for
-    two recordings of one name whose contents differ.
+    only: the one Parquet table to read, None for all. Raises InputError for two tables of a split,
+    and for two recordings of one name whose contents differ.
     """
     splits = {split: Files() for split in PUBLISHED}
     sounds = (*SUFFIXES, ".textgrid")
@@ -227,7 +231,7 @@ Numbers = tuple[float | None, ...] | None
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of a row, in parallel lists."""
+    """The answers of a row are parallel lists."""
 
     text: tuple[str, ...] | None = None
     answer_start: tuple[int, ...] | None = None
@@ -271,8 +275,8 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
             answers.audio_full_answer_start or (), answers.audio_full_answer_end or ()
         )
         times = []
-        for near, far in zip_longest(in_segment, in_passage, fillvalue=(None, None)):
-            times.append(AnswerTime(segment, near, far, sentence))
+        for interval, in_whole in zip_longest(in_segment, in_passage, fillvalue=(None, None)):
+            times.append(AnswerTime(segment, interval, in_whole, sentence))
         yield NmsqaRow(
             id=row.id or "",
             passage=passage,
@@ -299,19 +303,20 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     and a time in it, or both. meta-{split}.csv has a line for every recording; its texts are used
     where SQuAD's own are not in the source.
     """
-    meta: dict[str, Cells] = {}  # recording -> its line
+    meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         meta |= {recording_name(cells["id"]): cells for cells in read_csv(path)}
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
-    annotations: dict[str, list[Cells]] = {}  # id of the question -> its lines
+    # id of the question -> its lines in {split}-answer-span.csv
+    annotations: dict[str, list[Cells]] = {}
     for path in files.spans:
         for cells in read_csv(path):
             annotations.setdefault(cells["hash"], []).append(cells)
 
-    texts_of = {  # recording -> its text
-        name: cells.get("text") or cells.get("normalized_text", "") for name, cells in meta.items()
-    }
+    texts_of = {}  # recording -> its text
+    for name, cells in meta.items():
+        texts_of[name] = cells.get("text") or cells.get("normalized_text", "")
     segments = group_segments(meta)
     for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
@@ -344,8 +349,8 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
 
 
 def _name_passage(recording: str, lines: Sequence[Cells]) -> str:
-    """Return the name of a passage: that in the annotations of a question, or else the one that
-    fits the question's recording."""
+    """Return the name of the passage of a question: the name in the question's annotations, or
+    otherwise the one that fits the name of its recording."""
     for cells in lines:
         passage = _complete_name(cells.get("context_id") or cells.get("name_id", ""))
         if passage:
@@ -376,7 +381,8 @@ def _parse_time(cells: Cells, sentences: Mapping[str, str]) -> AnswerTime:
 
 
 def _complete_name(cell: str) -> str:
-    """Return the name of a passage or a segment, which derived tables write without "context-"."""
+    """Return the name of a passage or a segment. Some tables leave out its "context-", which is
+    added here."""
     name = recording_name(cell)
     return f"context-{name}" if re.fullmatch(r"\d+(_\d+)+", name) else name
 
@@ -411,8 +417,9 @@ class PassageLayout:
 def time_in_passage(
     time: AnswerTime, layout: PassageLayout, expected: float | None
 ) -> tuple[Interval | None, Remark]:
-    """Find an answer time in the recording of the passage, or None, and say how it was found.
-    expected: seconds at which the answer should begin."""
+    """Find an answer time in the recording of the passage, or None where neither released time can
+    be used; return also the remark that says how it was found. expected: the second at which the
+    answer should begin, by its place in the text."""
     index, joined = layout.index(time.segment), layout.joined
     # the time in the segment, moved by the lengths of the segments before it
     moved = None
@@ -422,8 +429,8 @@ def time_in_passage(
             start, end = (joined.move_to_whole(index, seconds) for seconds in in_segment)
             moved = start, min(end, layout.seconds)
     released = clip_time(*time.in_passage, layout.seconds) if layout.comparable else None
-    # both times are equal: in the first segment they should be, elsewhere the time in the passage
-    # is a copy of the other and wrong
+    # Where both released times are equal outside the first segment, the time in the passage is a
+    # copy of the time in the segment, and wrong.
     copied = time.in_segment == time.in_passage
     if moved is None:
         wrong_copy = copied and time.segment not in ("", *layout.names[:1])
@@ -439,7 +446,7 @@ def time_in_passage(
 
 
 def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
-    """Return the different answers of a row by text and offset. An offset is kept where the context
+    """Return the answers of a row, each (text, offset) once. An offset is kept where the context
     has the answer there."""
     answers = []
     for text, offset in row.texts:
@@ -452,12 +459,13 @@ def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
 def spoken_answers(
     row: NmsqaRow, layout: PassageLayout, remark: Callable[[Remark], None]
 ) -> tuple[Answer, ...]:
-    """Return the answers with their times, one for every time that can be used, then the answers
-    without one."""
+    """Return an answer for every time that can be used, and then the answers without a time.
+    remark: is called with what was found and done for every answer."""
     answers = text_answers(row)
     with_times: list[Answer] = []
     for time, answer in zip(row.times, _match_times(row, answers, layout, remark), strict=True):
-        # seconds at which it would begin if every character of the context took as long
+        # the second at which the answer would begin if all characters of the context took equally
+        # long
         expected = None
         if answer.char_start is not None:
             expected = layout.seconds * answer.char_start / len(row.context)
@@ -478,11 +486,12 @@ def _match_times(
     layout: PassageLayout,
     remark: Callable[[Remark], None],
 ) -> list[Answer]:
-    """Choose the answer of every time of the row, an empty one where there are no texts.
+    """Choose the answer of every time of the row; an empty answer where there are no texts.
 
-    A time whose table has the text of the answer is that answer's. Else times and texts are matched
-    in order where there are as many of both: the texts in the sentence, or else all texts. Else
-    every time has the text that is nearest to it.
+    1. Where the table states the text of each time, that text decides.
+    2. Otherwise times and texts are matched in order, if there are as many times as texts in the
+       sentence, or as texts in all.
+    3. Otherwise every time gets the text that is nearest to it.
     """
     if not answers or not row.times:
         return [Answer("")] * len(row.times)
@@ -513,14 +522,18 @@ def _choose_answer(row: NmsqaRow, answers: Sequence[Answer], text: str, sentence
 
 
 def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer) -> float:
-    """Measure how far a time is from the place of an answer: start and end of the time as shares of
-    the sentence's seconds (or else the passage's), beside start and end of the answer as shares of
-    its characters."""
-    text, seconds, interval = row.context, layout.seconds, time.in_passage
+    """Return how far a time is from the place of an answer: |difference of the starts| +
+    |difference of the ends|, where times are fractions of the seconds, and places fractions of the
+    characters, of the sentence (or of the passage where the sentence is not known)."""
     index = layout.index(time.segment)
     if index is not None and time.sentence:
-        text, seconds, interval = time.sentence, layout.joined.length(index), time.in_segment
-    start, end = interval
+        text = time.sentence
+        seconds = layout.joined.length(index)
+        start, end = time.in_segment
+    else:
+        text = row.context
+        seconds = layout.seconds
+        start, end = time.in_passage
     first = text.find(answer.text)
     if first < 0 or start is None or end is None:
         return float("inf")
@@ -533,7 +546,7 @@ def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: An
 
 @dataclass(frozen=True)
 class SpokenPassage:
-    """A passage whose segments have not been joined yet."""
+    """A spoken passage names the recordings of its segments, which are not joined yet."""
 
     text: str
     speaker: str
@@ -543,8 +556,9 @@ class SpokenPassage:
 
 
 def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, NmsqaRow]:
-    """Read the questions by id. A passage without a recording gets a name: that of another
-    question with the same text, or one of its own. Raises InputError for damaged tables."""
+    """Read the questions of a split by id. A passage without a name gets one: that of another row
+    with the same text, the one that fits the question's recording, or a hash of the text. Raises
+    InputError for damaged tables."""
     rows: dict[str, NmsqaRow] = {}
     tables = chain.from_iterable(map(parquet_rows, files.parquet))
     for row in tables if files.parquet else csv_rows(files):
@@ -585,22 +599,28 @@ def collect_passages(rows: Iterable[NmsqaRow], files: Files) -> dict[str, Spoken
 
 
 def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> SplitRecords:
-    """Make the records of a split: with audio where any question and its passage have recordings,
-    else text only. The segments of passages are joined."""
+    """Make the records of a split, and join the segments of its passages.
+
+    If at least one question and its passage have recordings, the records of the split have audio,
+    and items without a recording are set aside (or spoken, with --speak). Otherwise the whole split
+    is text only.
+    """
     rows = read_rows(split, files, report)
-    found = collect_passages(rows.values(), files)
-    report.count(split, "passages", len(found))
-    chosen = report.slice(split, found, Counter(row.passage for row in rows.values()))
-    found = {name: found[name] for name in chosen}
-    chosen_rows = [row for row in rows.values() if row.passage in found]
-    incomplete = sum(passage.incomplete for passage in found.values())
+    spoken = collect_passages(rows.values(), files)
+    report.count(split, "passages", len(spoken))
+    chosen = report.slice(split, spoken, Counter(row.passage for row in rows.values()))
+    spoken = {name: spoken[name] for name in chosen}
+    chosen_rows = [row for row in rows.values() if row.passage in spoken]
+    incomplete = sum(passage.incomplete for passage in spoken.values())
     if incomplete:
         report.remark(split, *HOLES, number=incomplete)
     # passages whose segments are all in the source
-    joinable = {name: p.names for name, p in found.items() if p.names and not p.missing}
+    joinable = {name: p.names for name, p in spoken.items() if p.names and not p.missing}
     if not any(r.recording in files.recordings and r.passage in joinable for r in chosen_rows):
         report.remark(split, *prepare.NO_RECORDINGS, number=len(chosen_rows))
-        files, joinable = replace(files, recordings={}), {}
+        files = replace(files, recordings={})
+        joinable = {}
+    # an item needs no recording with --speak, and in a split that is text only
     text_will_do = o.speak or not files.recordings
 
     jobs = {}
@@ -612,7 +632,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     )
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
-    for name, passage in found.items():
+    for name, passage in spoken.items():
         result = joined.get(name)
         if isinstance(result, Joined):
             layout = _lay_out(passage.names, result, files.recordings.get(name))
@@ -690,8 +710,8 @@ def _why_unusable(
 
 
 def _lay_out(names: tuple[str, ...], joined: Joined, recording: Path | None) -> PassageLayout:
-    """Lay out a passage. recording: the whole passage as released, which may be longer than its
-    segments: people pause between them."""
+    """Say where the segments of a passage lie in its joined recording. recording: the whole passage
+    as released, which may be longer than its segments, because people pause between them."""
     layout = PassageLayout(names, joined)
     if recording is None:
         return layout
@@ -714,8 +734,8 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 
 
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Read the words in the TextGrid of a recording: the first tier of words, or else the first
-    tier."""
+    """Read the words in the TextGrid of a recording: those of the first tier whose name ends in
+    "words" or "word", or otherwise of the first tier."""
     if name not in grids:
         return ()
     tiers = read_tiers(grids[name])

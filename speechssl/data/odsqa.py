@@ -2,10 +2,10 @@
 Mandarin speakers, and its companions DRCD-TTS and DRCD-backtrans. Layouts and irregularities:
 data/odsqa/README.md.
 
-Contexts are transcripts of a recogniser, and so are the questions of the spoken-question test.
-Where DRCD_dev.json lies beside the tests, its texts become their `text`, and offsets are those in
-it. Where both tests are there, the text-question test gives the spoken one the texts of its
-questions.
+There are two tests: one with spoken, one with text questions. Contexts are transcripts of a
+recogniser, and so are the questions of the spoken-question test. Where DRCD_dev.json lies beside
+the tests, its texts become the `text` of their passages, to which the offsets of answers then
+refer. The texts of spoken questions are taken from the text-question test, where it is there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ ABOUT = {
     "source": "github.com/Chia-Hsuan-Lee/ODSQA, arXiv 1808.02280",
     "licence": "CC BY-SA 3.0 (DRCD's texts); see the release for the recordings",
 }
-# kind of a file -> pattern of its name, or else of its folder's; the first that fits counts
+# kind of a file -> pattern of its name, or of its folder's name if none fits the file; the first
+# pattern that fits counts
 KINDS = {
     "tts": "tts",
     "backtrans": "back.?trans",
@@ -81,7 +82,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 transcribed_passages=not split.endswith("backtrans"),
                 transcribed_questions=split == "test-spokenq",
             )
-            if split not in PUBLISHED:  # the originals and the recordings are those of the tests
+            if split not in PUBLISHED:  # only the two tests have originals and recordings
                 splits[split], _ = make_records(split, paragraphs[split], style, report)
                 continue
             records, _ = make_records(split, paragraphs[split], style, report, originals)
@@ -101,21 +102,21 @@ def _attach_recordings(
     report: PrepareReport,
 ) -> SplitRecords:
     """Attach the recordings of passages and questions to the records of a test."""
-    found = {p.id: passages[p.id] for p in records.passages if p.id in passages}
-    # sentences are numbered from 0 in some releases and from 1 in others: the first sentence of
-    # some passage has the number that the release begins with
-    first_number = min((min(segments) for segments in found.values()), default=0)
-    passage_takes = {name: make_take(segments, first_number) for name, segments in found.items()}
+    recorded = {p.id: passages[p.id] for p in records.passages if p.id in passages}
+    # sentences are numbered from 0 in some releases and from 1 in others: the smallest number of
+    # all tells which
+    first_number = min((min(segments) for segments in recorded.values()), default=0)
+    passage_takes = {name: make_take(segments, first_number) for name, segments in recorded.items()}
     question_takes = {name: Take(tuple(files.values())) for name, files in questions.items()}
     return attach_takes(o, split, records, report, passage_takes, question_takes)
 
 
 def split_of(path: Path) -> str:
-    """Return the split of a file by its name, or else by that of its folder: test-textq or
-    test-spokenq of ODSQA; train-, dev- or test- with tts or backtrans, such as "dev-tts".
+    """Return the split of a file by its name, or otherwise by that of its folder.
 
-    A file of DRCD, which is no split but has the original texts, is "original-" with its name; a
-    file of none of these "".
+    Splits are test-textq and test-spokenq of ODSQA, and train-, dev- or test- with tts or
+    backtrans, such as "dev-tts". A file of DRCD is no split, but has the original texts: it gives
+    "original-" with its name. Any other file gives "".
     """
     section = re.search("dev|test", path.name.lower())
     for name in (path.name.lower(), path.parent.name.lower()):
@@ -132,10 +133,10 @@ def split_of(path: Path) -> str:
 
 def _find_recordings(source: Path) -> tuple[Segments, Segments]:
     """Find the recordings of passages, PARAGRAPH-SENTENCE.wav, and of questions, QUESTION.wav, by
-    the ids of the JSON, whose numbers are separated by - or _.
+    the ids in the JSON files. The numbers of an id are separated by - or _.
 
-    Both may have three numbers, "1147-5-1". So a recording is one of a question if its name, or
-    that of a folder above it, fits QUESTION.
+    A sentence and a question may both have three numbers, "1147-5-1". So a recording belongs to a
+    question if its name, or that of a folder above it, fits QUESTION.
     """
     passages: Segments = {}
     questions: Segments = {}

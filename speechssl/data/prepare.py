@@ -1,11 +1,12 @@
-"""Every `prepare_<corpus>` shares this: it attaches recordings to the records of a corpus, and
-writes manifests, report and card.
+"""This module has what every `prepare_<corpus>` shares: it attaches recordings to the records of a
+corpus, and writes manifests, report and card.
 
 Every passage and question that is read is either written or set aside with a reason: the report
 (data_report.json) is not written where kept and set aside do not add up to those that were read.
-Oddities of an item that is kept are remarked on, with what was done about them. A WAV or FLAC file
-of a whole recording stays where it is; segments are joined and written as OUT/<split>/audio/*.flac.
-A recording that lacks a segment is not joined: all that follows the gap would come too early.
+Oddities of an item that is kept are count_remarks on, with what was done about them. A WAV or FLAC
+file of a whole recording stays where it is; segments are joined and written as
+OUT/<split>/audio/*.flac. A recording that lacks a segment is not joined: all that follows the gap
+would come too early.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ from speechssl.text import answer_tokens, language_of
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
-# audio and seconds of a record, or the fields of set_aside.jsonl that say why there is no audio
+# the path and the seconds of a record's audio, or fields of its line in set_aside.jsonl, which say
+# why it has no audio
 Attached = tuple[str, float] | dict[str, Any]
-Measured = tuple[Path, float | InputError]  # a recording, and its seconds or why it cannot be used
+Measured = tuple[Path, float | InputError]  # a recording, and its seconds or why it is unusable
 Interval = tuple[float, float]  # start and end in seconds
 # folder of a split with finished parts of its work, from which a killed run goes on; it is removed
 # when the manifests are written
@@ -77,8 +79,11 @@ NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
 ITS_PASSAGE = "its passage is set aside"
 NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
-STAYS = (".wav", ".flac")  # their headers state the length; that of an MP3 may be an estimate
-FEW = 8  # so few recordings are done before worker processes have started
+# A single file with one of these suffixes is not copied: its header states the exact length, and
+# the length of an MP3 may be an estimate.
+STAYS = (".wav", ".flac")
+# So few recordings are read by this process: worker processes would take longer to start.
+FEW = 8
 # seconds by which a time may lie beyond its recording, since decoders differ; it is then clipped
 SLACK = 0.1
 K = TypeVar("K")
@@ -101,7 +106,7 @@ class PrepareReport:
     corpus: str
     # split -> kind -> the count that the paper or the owners of the corpus state
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    first: int | None = None  # passages of a split to keep (--passages), None for all; see `slice`
+    first: int | None = None  # passages to keep of a split (--passages), None for all; see `slice`
     invented: bool = False  # the corpus is a miniature, to which no published count applies
     remarks: Counter[tuple[str, Remark]] = field(
         default_factory=Counter
@@ -136,10 +141,11 @@ class PrepareReport:
         return unique
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
-        """Choose the first passages with questions, as many as --passages says. The others are set
-        aside, with their questions, as one line with a count.
+        """Choose the first passages with questions, as many as --passages says. The other passages
+        are set aside in one line with their number, and so are their questions.
 
-        questions: how many each passage has. All of them have been counted as read.
+        questions: passage -> number of its questions. All passages and questions have been counted
+        as read.
         """
         passages = list(passages)
         if self.first is None:
@@ -148,13 +154,18 @@ class PrepareReport:
         beyond = sum(questions.values()) - sum(questions[p] for p in chosen)
         plural = "s" if self.first > 1 else ""
         reason = f"beyond the first {self.first} passage{plural} with questions (--passages)"
-        for kind, number in zip(KINDS, (len(passages) - len(chosen), beyond), strict=True):
+        left_out: dict[Kind, int] = {
+            "passages": len(passages) - len(chosen),
+            "questions": beyond,
+        }
+        for kind, number in left_out.items():
             if number:
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
 
     def reasons(self, **where: str) -> Counter[str]:
-        """Count the items that were set aside for each reason. where: split=..., kind=..."""
+        """Count the items that were set aside: reason -> number. where: split=..., kind=... count
+        only those of this split, this kind."""
         counts: Counter[str] = Counter()
         for line in self.aside:
             if where.items() <= line.items():
@@ -164,8 +175,8 @@ class PrepareReport:
     def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
         """Return the content of data_report.json. splits: the records that are kept.
 
-        Raises AssertionError where kept and set aside do not add up to those that were read: the
-        code of a corpus lost something.
+        Raises AssertionError where the items that were kept and set aside do not add up to those
+        that were read: the code of the corpus lost some.
         """
         by_split: dict[str, dict[str, Any]] = {}
         for split in dict.fromkeys(split for split, _ in self.read):
@@ -174,7 +185,8 @@ class PrepareReport:
             facts: dict[str, Any] = {"hours": {}}
             for kind in KINDS:
                 items = getattr(records, kind)
-                read, aside = self.read[split, kind], self.reasons(split=split, kind=kind).total()
+                read = self.read[split, kind]
+                aside = self.reasons(split=split, kind=kind).total()
                 if not read and kind not in published:
                     continue
                 assert len(items) + aside == read, (
@@ -213,8 +225,9 @@ class Take:
 
 
 def make_take(segments: Mapping[int, Path], first: int = 0) -> Take:
-    """Make a recording of numbered segments; those that are missing between `first`, the number of
-    the first segment, and the last one are counted."""
+    """Make the take of numbered segments, and count the segments that are missing. first: the
+    number that the first segment should have. Segments after the last one are not known to be
+    missing."""
     missing = max(segments) + 1 - first - len(segments)
     return Take(tuple(segments[n] for n in sorted(segments)), missing)
 
@@ -232,10 +245,10 @@ def attach(
     attached: Mapping[str, Attached],
     report: PrepareReport,
 ) -> SplitRecords:
-    """Attach audio to the passages or the questions, by id; return the records that have some.
+    """Attach audio to the passages or the questions, by id, and return the records that have audio.
 
-    Records without audio are set aside, a passage with its questions. Where there is no audio at
-    all the records are returned as they are.
+    Records without audio are set aside; the questions of a passage are set aside with it. Where no
+    record has audio, the records are returned as they are.
     """
     if not attached:
         return records
@@ -296,12 +309,12 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
         return {"reason": UNUSABLE, "why": str(error)}
 
 
-# ---- recordings in pieces
+# ---- recordings that are joined from pieces
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A joined recording states the lengths of its pieces, and so where each of them lies."""
+    """A joined recording knows the lengths of its pieces, and so where each of them lies."""
 
     lengths: tuple[int, ...]  # (K,) samples of every piece, at its own rate
     rates: tuple[int, ...]  # (K,) Hz
@@ -325,24 +338,21 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
     """Join pieces (samples, rate), at least one, at 16 kHz. Returns samples (N,) float32, and where
     the pieces lie.
 
-    Pieces are joined before they are resampled, so that the beginning of a piece is the exact sum
-    of the lengths before it. Pieces that are resampled (or cut into frames) one by one each gain or
-    lose a little (fault 4 of the released DUAL code). Lengths are those of the decoded samples; the
-    header of an MP3 may only estimate them.
-
-    Every run of pieces of one rate is resampled as a whole, and begins at the exact sum of the
-    lengths before it, to the nearest sample: an error of half a sample that does not add up.
+    Pieces that are resampled (or cut into frames) one by one each gain or lose a little, as in the
+    released DUAL code, and the times of later pieces drift. So successive pieces of one rate, a
+    run, are joined before they are resampled. A run begins at the exact sum of the lengths before
+    it, rounded to the nearest sample, so that errors do not add up. Lengths are counted in decoded
+    samples; the header of an MP3 may only estimate them.
     """
-    runs = [
-        (rate, np.concatenate([samples for samples, _ in run]))
-        for rate, run in groupby(pieces, key=lambda piece: piece[1])
-    ]
+    runs = []
+    for rate, run in groupby(pieces, key=lambda piece: piece[1]):
+        runs.append((rate, np.concatenate([samples for samples, _ in run])))
     seconds = [Fraction(len(samples), rate) for rate, samples in runs]
     ends = list(accumulate(seconds, initial=Fraction(0)))
     borders = [*(round(end * SAMPLE_RATE) for end in ends[:-1]), ceil(ends[-1] * SAMPLE_RATE)]
     whole = np.zeros(borders[-1], np.float32)
     for (rate, samples), (start, end) in zip(runs, pairwise(borders), strict=True):
-        # rounding may leave a sample between a run and the next
+        # rounding may leave a sample of silence between a run and the next
         piece = resample(samples, rate, SAMPLE_RATE)[: end - start]
         whole[start : start + len(piece)] = piece
     lengths = tuple(len(samples) for samples, _ in pieces)
@@ -350,8 +360,8 @@ def join(pieces: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, Joined]:
 
 
 def write_joined(paths: Sequence[Path], out: Path) -> Joined:
-    """Join recordings into one FLAC, and write where they lie into a .json beside it, last. A FLAC
-    that was made of the same recordings is kept.
+    """Join recordings into the FLAC `out`; then write a .json beside it, which says where they lie
+    in it. A FLAC that was made of the same recordings is kept.
 
     Raises InputError for a recording that cannot be read, and where the whole is silent or shorter
     than `read_audio` takes.
@@ -373,11 +383,12 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
 
 
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
-    """Measure recordings by decoding them. what: the text of the progress bar."""
+    """Measure the seconds of recordings by decoding them. what: the text of the progress bar."""
     return run_parallel(_measure, {key: (path,) for key, path in paths.items()}, workers, what)
 
 
 def _measure(path: Path) -> Measured:
+    """Measure the seconds of one recording."""
     try:
         return path, len(read_audio(path)) / SAMPLE_RATE
     except InputError as error:
@@ -387,8 +398,12 @@ def _measure(path: Path) -> Measured:
 def choose_audio(
     recording: Measured | None, text: str, textless: str, text_will_do: bool, out: Path
 ) -> Attached:
-    """Choose the audio of an item: its recording; or ("", 0) for none where its text will do; or
-    the reason why it is set aside. textless: the reason where it should do and is empty."""
+    """Choose the audio of an item: its recording if that is usable; otherwise none, ("", 0), if a
+    text is enough; otherwise the reason why the item is set aside.
+
+    text_will_do: whether an item needs no recording if it has a text; textless: the reason for
+    setting it aside if it has neither.
+    """
     path, seconds = recording or (out, None)
     if isinstance(seconds, float):
         return manifest_path(path, out), seconds
@@ -400,11 +415,13 @@ def choose_audio(
 
 
 def clip_time(start: float | None, end: float | None, seconds: float) -> Interval | None:
-    """Clip a released time to a recording of this length; None for a time outside it."""
+    """Clip a time of the release to a recording of `seconds`; None for a time that is empty,
+    reversed, or ends more than SLACK behind the recording."""
     if start is None or end is None:
         return None
-    fits = 0 <= start < min(end, seconds) and end <= seconds + SLACK
-    return (start, min(end, seconds)) if fits else None
+    clipped_end = min(end, seconds)
+    fits = 0 <= start < clipped_end and end <= seconds + SLACK
+    return (start, clipped_end) if fits else None
 
 
 # ---- a corpus
@@ -421,9 +438,10 @@ def prepare_corpus(
     """Make the corpus in `o.out` unless it was finished with these settings; print its data report
     and return it.
 
-    settings: all that decides the content beside the options; read: reads the records by split;
-    about: entries of the card. Raises InputError where the folder holds something else, for a
-    question that is invalid (`check_question`), where none can be used, or as `read` does.
+    settings: what decides the content beside the options; read: a function that reads the records
+    of every split; about: entries of the card. Raises InputError where the folder holds something
+    else, for an invalid question (`check_question`), where no question can be used, or as `read`
+    does.
     """
     source = o.source.resolve()
     made_from = {"passages": o.passages, "speak": o.speak} | dict(settings)
@@ -454,8 +472,8 @@ def prepare_corpus(
 
 
 def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
-    """Describe files by their hashes, files above 256 MB by their sizes: a change of a file changes
-    the description."""
+    """Describe files, so that a change of a file changes its description: by their hashes, and
+    files above 256 MB by their sizes."""
     stamps = {}
     for name, path in files.items():
         size = path.stat().st_size
@@ -472,9 +490,9 @@ def no_files(source: Path, corpus: str) -> InputError:
 
 
 def split_files(source: Path, split_of: Callable[[Path], str], corpus: str) -> dict[str, Path]:
-    """Find the JSON file of every split: below the source, or the source itself. split_of: returns
-    the split of a file, "" for none. Raises InputError where there are no files, or two of one
-    split."""
+    """Find the JSON file of every split: below the source, or the source itself. split_of: a
+    function that returns the split of a file, "" for a file of none. Raises InputError where there
+    are no files, or two of one split."""
     files: dict[str, Path] = {}
     paths = [path for _, path in files_below([source], ".json")] if source.is_dir() else [source]
     for path in paths:
@@ -490,7 +508,7 @@ def make_once(
     out: Path, made_from: Mapping[str, Any], make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     """Make the corpus in `out` as a stage, unless it is there and was made from the same; print its
-    data report and return it. make: writes the corpus and returns the report."""
+    data report and return it. make: a function that writes the corpus and returns the report."""
     with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
         if step.done:
             note = "holds this corpus already, from the same files; it is left as it is"
@@ -545,12 +563,13 @@ def run_parallel(
 
 
 def _call(function: Callable[..., R], arguments: tuple[Any, ...]) -> R:
+    """Call a function with its arguments; a worker process can be sent this one by name."""
     return function(*arguments)
 
 
 def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, source: Path) -> None:
-    """Raise InputError where nothing can be used: no question, or in a source without questions no
-    passage. Its layout is then another one."""
+    """Raise InputError where no question can be used, or, in a source without questions, no
+    passage: the layout of the source is then another one."""
     questions = sum(number for (_, kind), number in report.read.items() if kind == "questions")
     for records in splits.values():
         if records.questions or (records.passages and not questions):
@@ -593,17 +612,20 @@ def write_corpus(
 
 
 def _count_answers(records: SplitRecords) -> dict[str, Any]:
-    """Count the answerable questions, those with an answer time, and the answers that could get one
-    by `speechssl align`: in a passage with a recording, in whose text they are found.
+    """Count the answerable questions, those of them with an answer time, and the answers without a
+    time to which `speechssl align` could give one: answers that are found in the text of a passage
+    with a recording.
 
-    The facts also have the share of questions with an answer that occurs in the transcript of the
-    passage, or else in its text, in whole words (zh: characters).
+    The result also has `answer_in_context`: the fraction of answerable questions of which an answer
+    occurs, in whole words (zh: characters), in the transcript of the passage, or in its text where
+    there is no transcript.
     """
     answerable = [q for q in records.questions if q.answers]
     if not answerable:
         return {}
     passages = {p.id: p for p in records.passages}
-    with_times = to_align = 0
+    with_times = 0  # questions
+    to_align = 0  # answers
     for q in answerable:
         passage = passages[q.passage]
         without_time = [a for a in q.answers if a.start is None]
@@ -617,14 +639,16 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     if not any(p.written for p in records.passages):  # it is not known what is said
         return facts
 
-    def words(text: str, language: str) -> str:
+    def join_words(text: str, language: str) -> str:
+        """Join the normalised words by spaces, with a space at either end: then a text is found
+        within another in whole words only."""
         return f" {' '.join(answer_tokens(text, language, digits=False))} "
 
-    texts = {p.id: words(p.transcript or p.text, p.language) for p in records.passages}
-    found = 0
+    texts = {p.id: join_words(p.transcript or p.text, p.language) for p in records.passages}
+    in_context = 0
     for q in answerable:
-        found += any(words(a.text, q.language) in texts[q.passage] for a in q.answers)
-    return facts | {"answer_in_context": found / len(answerable)}
+        in_context += any(join_words(a.text, q.language) in texts[q.passage] for a in q.answers)
+    return facts | {"answer_in_context": in_context / len(answerable)}
 
 
 def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:
@@ -632,12 +656,15 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
     corpus of real speech."""
     passages = [p for records in splits.values() for p in records.passages]
     questions = [q for records in splits.values() for q in records.questions]
-    spoken = {
+    synthetic = {  # kind of item -> whether each item is synthetic
         "passages": [p.synthetic for p in passages],
         "questions": [q.synthetic for q in questions],
         "options": [bool(q.option_audio) for q in questions for _ in q.options],
     }
-    kinds = [f"{sum(of):,} of {len(of):,} {kind}" for kind, of in spoken.items() if any(of)]
+    kinds = []
+    for kind, flags in synthetic.items():
+        if any(flags):
+            kinds.append(f"{sum(flags):,} of {len(flags):,} {kind}")
     notes = []
     if invented:
         records: list[Passage | Question] = [*passages, *questions]
@@ -651,8 +678,8 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
 
 
 def count_set_aside_items(report: Mapping[str, Any]) -> int:
-    """Count the items that were set aside according to a data report, without those beyond
-    --passages, which nobody wants."""
+    """Count the items that were set aside according to a data report, without those that --passages
+    leaves out."""
     total = 0
     for facts in report["splits"].values():
         for reason, number in facts["set_aside"].items():
@@ -662,7 +689,8 @@ def count_set_aside_items(report: Mapping[str, Any]) -> int:
 
 
 def format_report(report: Mapping[str, Any]) -> str:
-    """Format a data report for people: a line a split and kind, then remarks and what was done."""
+    """Format a data report for people: for every split a line for its passages and one for its
+    questions, then the remarks, and the reasons why items were set aside."""
     title = report["corpus"]
     if report.get("invented", False):
         title += f", {INVENTED} of it, to which published counts do not apply"

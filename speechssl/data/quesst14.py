@@ -27,6 +27,8 @@ def prepare_quesst14(o: Quesst14) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the English documents, and the English queries of dev and test with the documents that
+    contain them."""
     utterances: dict[str, list[Utterance]] = {split: [] for split in NAMES}
     for split, name in NAMES.items():
         # "quesst14Database/Audio/quesst14_00001.wav nnenglish": the source may have been renamed,
@@ -35,7 +37,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         for _, (path, language, *_) in read_fields(languages, 2):
             if language == ENGLISH:
                 audio = preparation.source / path.partition("/")[2]
-                utterances[split].append(Utterance(audio.stem, str(audio), UNMEASURED))
+                utterances[split].append(Utterance(audio.stem, str(audio), seconds=UNMEASURED))
     splits = gather_utterances(preparation, utterances, COUNTS)
     document_ids = {u.id for u in splits[DOCUMENTS]}
     for split in ("dev", "test"):

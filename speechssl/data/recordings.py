@@ -1,7 +1,7 @@
 """List the recordings of a prepared corpus, a manifest, a folder, or one audio file.
 
-`list_recordings` lists all of a source, `recordings_of` those that are learned from, and
-`sample_recordings` samples some of them.
+`list_recordings` lists all recordings of a source, `list_training_recordings` those that an encoder
+or a codebook is trained on, and `sample_recordings` samples some of a list.
 """
 
 from __future__ import annotations
@@ -36,20 +36,22 @@ from speechssl.processes import is_main
 from speechssl.schema import convert
 
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
-SHARE = 0.1  # of the recordings, which `sample_recordings` samples by default
-LEAST = 400  # recordings are sampled by default where there are as many
+# By default `sample_recordings` samples this fraction of the recordings, but at least LEAST of
+# them.
+SHARE = 0.1
+LEAST = 400
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording is an audio file, with the id under which all that is made from it is kept."""
+    """A recording is an audio file with an id, under which everything made from it is stored."""
 
     id: str
     # a str where a manifest lists it: a Path is three times as large, and there may be a million
     file: str | Path
     seconds: float | None = None  # None where the manifest does not state them
-    line: int | None = None  # in the manifest
+    line: int | None = None  # number of its line in the manifest
 
     @property
     def path(self) -> Path:
@@ -62,7 +64,7 @@ def list_recordings(
     """List all recordings of a source, with unique ids. No audio file is opened, so some may turn
     out not to be audio. A source is one of these:
 
-    - with `split`, a prepared corpus: its passages, or the first so many (`passages`), then their
+    - with `split`, a prepared corpus: its passages, or the first `passages` of them, then their
       questions and options;
     - a manifest, in its order: .jsonl with `audio` and perhaps `id` and `seconds` in every line;
       .csv with a column `audio` and perhaps `id`; .txt with a path a line; .tsv with a path in the
@@ -106,7 +108,7 @@ def list_recordings(
     return recordings
 
 
-def recordings_of(source: Path, split: str) -> list[Recording]:
+def list_training_recordings(source: Path, split: str) -> list[Recording]:
     """List the passages of a split of a prepared corpus, or the recordings of another source.
     Raises InputError where there are none."""
     if not any(source.glob("*/passages.jsonl")):
@@ -122,14 +124,15 @@ def recordings_of(source: Path, split: str) -> list[Recording]:
 def sample_recordings(
     recordings: Sequence[Item], seed: int, share: float | None = None, count: int | None = None
 ) -> tuple[list[Item], dict]:
-    """Sample recordings from a list, and keep their order. Returns them, and the entries of a card
-    about them: the number of `recordings`, `drawn_from` the number of all.
+    """Sample recordings from a list without replacement, and keep their order. Returns them, and
+    two entries of a card: `recordings`, how many were sampled, and `drawn_from`, how many there
+    are.
 
-    They are not the first ones, since lists are in the order of speakers. count: how many (all,
-    where there are fewer); share: that share, rounded up. With neither it is SHARE, as HuBERT
-    (arXiv 2106.07447, section IV-A) fits its k-means on 10 % of LibriSpeech, but at least LEAST
-    recordings, or all: 10 % of a small corpus would have few frames and voices. Raises InputError
-    where both are given, or a share is not above 0 and at most 1.
+    count: how many to sample (all, where there are fewer); share: which fraction to sample, rounded
+    up. With neither, the fraction is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
+    k-means on 10 % of LibriSpeech, but at least LEAST recordings, because 10 % of a small corpus
+    would have few frames and voices. Raises InputError where both are given, or where the share is
+    not above 0 and at most 1.
     """
     if share is not None and (count is not None or not 0 < share <= 1):
         raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
@@ -142,13 +145,12 @@ def sample_recordings(
         if share is None:
             size = max(size, LEAST)
     chosen = np.random.default_rng(seed).choice(total, min(size, total), replace=False)
-    drawn = [recordings[i] for i in np.sort(chosen)]
-    return drawn, {"recordings": len(drawn), "drawn_from": total}
+    sample = [recordings[i] for i in np.sort(chosen)]
+    return sample, {"recordings": len(sample), "drawn_from": total}
 
 
 def hash_contents(recordings: Sequence[Recording]) -> str:
-    """Hash the ids and the bytes of the files; a file that cannot be read counts by its id
-    alone."""
+    """Hash the ids and the bytes of recordings; of a file that cannot be read, the id alone."""
     bar = tqdm(recordings, desc="hashing recordings", unit="file")
     return hash_json([[r.id, digest(r.path)] for r in bar])
 
@@ -162,8 +164,8 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
 
 
 def read_manifest(path: Path) -> Iterator[Recording]:
-    """Read the recordings of a .jsonl, .csv, .txt or .tsv (see `list_recordings`); ids may occur
-    twice. Raises InputError for damage."""
+    """Read the recordings of a manifest, .jsonl, .csv, .txt or .tsv (see `list_recordings`). Ids
+    may occur twice. Raises InputError for a manifest that is damaged."""
     kind = path.suffix.lower()
     if kind == ".csv":
         yield from _make_recordings(path, _csv_lines(path))
@@ -231,7 +233,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class ListedRecording:
-    """A line of a manifest of recordings."""
+    """A listed recording is a line of a manifest."""
 
     audio: Annotated[str, Meta(min_length=1)]
     id: Annotated[str, Meta(min_length=1)] | int | None = None

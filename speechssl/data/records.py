@@ -1,11 +1,11 @@
 """Read and write the records of a spoken-QA corpus: passages and questions in JSONL manifests.
 
-A corpus is a folder: for every split `<split>/passages.jsonl` and `<split>/questions.jsonl`, one
-record a line, and mostly a `card.json`. Audio paths are absolute, or relative to the manifest or
-else to the corpus folder. A line needs only an `id`, a recording or a text, and in questions
-`passage`; seconds that it leaves out are read from the recording. Times are half-open intervals
-[start, end) in seconds from the beginning of the record's own audio; those of an answer are from
-the beginning of its passage's audio.
+A corpus is a folder with the manifests `<split>/passages.jsonl` and `<split>/questions.jsonl` of
+every split, one record a line, and usually a `card.json`. Audio paths are absolute, relative to the
+manifest, or relative to the corpus folder. A line needs only an `id`, a recording or a text, and in
+questions `passage`; seconds that it leaves out are read from the recording. Times are half-open
+intervals [start, end) in seconds from the beginning of the record's own audio; those of an answer
+are from the beginning of its passage's audio.
 
 A corpus may be text only: its records then have no audio (""), no length (0 s), and its answers no
 times.
@@ -32,7 +32,8 @@ from speechssl.schema import convert
 from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
 
 R = TypeVar("R", "Passage", "Question")
-# marks a miniature (tests/corpora) in the title of its README, and in cards
+# A miniature is a small corpus with invented texts in the layout of a published one
+# (tests/corpora). The title of its README and the cards made from it have these words.
 INVENTED = "an invented miniature"
 # fields that are written to a manifest only where they are not empty
 RARE = ("transcript", "synthetic", "option_audio")
@@ -52,7 +53,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer is one annotation."""
+    """An answer is what one annotator marked in the passage, or wrote."""
 
     text: str
     start: Seconds | None = None  # in the passage's audio; None where only the text is known
@@ -120,7 +121,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Corpus:
-    """A split of a corpus in memory."""
+    """A corpus in memory has the records of one split."""
 
     root: Path
     split: str
@@ -139,6 +140,7 @@ class Corpus:
 
     @property
     def answerable(self) -> tuple[Question, ...]:
+        """The questions that their passages answer."""
         return tuple(q for q in self.questions if q.answers)
 
     @property
@@ -158,10 +160,10 @@ class Corpus:
 
 def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int] | None, str]:
     """Locate an answer in the written text of its passage. Returns its characters [first, last) and
-    "", or None and why it cannot be located.
+    "", or None and the reason why it cannot be located.
 
-    An answer is located by its offset where the text has it there, else by its only occurrence (of
-    whole words in English).
+    An answer is located by its offset if the text has the answer there, and otherwise by its
+    occurrence if there is only one (in English: in whole words).
     """
     text = answer.text.strip()
     if not text:
@@ -169,7 +171,7 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
     start = answer.char_start
     if start is not None and written.startswith(answer.text, start):
         return (start, start + len(answer.text)), ""
-    offsets = occurrences(written, text, language)
+    offsets = find_occurrences(written, text, language)
     if not offsets:
         return None, "answers that do not occur in the passage"
     if len(offsets) > 1:
@@ -177,9 +179,9 @@ def locate(answer: Answer, written: str, language: str) -> tuple[tuple[int, int]
     return (offsets[0], offsets[0] + len(text)), ""
 
 
-def occurrences(written: str, text: str, language: str) -> list[int]:
-    """Find the offsets of a text in another; occurrences may overlap, and in English begin and end
-    with whole words."""
+def find_occurrences(written: str, text: str, language: str) -> list[int]:
+    """Find the offsets of `text` in `written`. Occurrences may overlap; in English they begin and
+    end with whole words."""
 
     def is_within_word(offset: int) -> bool:
         return written[offset - 1 : offset].isalnum() and written[offset : offset + 1].isalnum()
@@ -191,13 +193,14 @@ def occurrences(written: str, text: str, language: str) -> list[int]:
 
 
 def write_records(path: Path, records: Iterable[Passage | Question]) -> None:
-    """Write a manifest; a killed run leaves none or the whole."""
-    write_lines(path, (compact(asdict(r)) for r in records))
+    """Write a manifest; a killed run leaves the whole of it or nothing."""
+    write_lines(path, (shorten_record(asdict(r)) for r in records))
 
 
-def compact(record: dict[str, Any]) -> dict[str, Any]:
-    """Shorten a record for its line: word and phone times are rounded, a single right option is its
-    index, and empty fields that are RARE are left out."""
+def shorten_record(record: dict[str, Any]) -> dict[str, Any]:
+    """Shorten a record for its line: times of words and phones are rounded, `correct` is a number
+    where one option is right and null where none is, and empty fields that are RARE are left out.
+    """
     for name in ("words", "phones"):
         record[name] = [[w.text, round(w.start, 5), round(w.end, 5)] for w in record[name]]
     correct = record.get("correct")
@@ -238,8 +241,9 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
 
 
 def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
-    """Return the path of a recording relative to the corpus. In a line it may be relative to the
-    manifest. Raises InputError for a path that leads out of the corpus, and a missing file."""
+    """Return the path of a recording relative to the corpus, or absolute. audio: the path in the
+    line, which may be relative to the manifest. Raises InputError for a path that leads out of the
+    corpus, and for a missing file."""
     if not audio:
         return ""
     if not Path(audio).is_absolute() and (manifest.parent / audio).is_file():
@@ -254,20 +258,23 @@ def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
 
 
 def data_hash(root: Path | str, split: str) -> str:
-    """Hash the manifests of a split. All that is made from the split states this hash, and is made
+    """Hash the manifests of a split. Everything made from the split states this hash, and is made
     again when it changes.
 
-    Recordings are known by their names in the manifest and are not hashed: give new recordings new
-    names or a new corpus.
+    Recordings are identified by their names in the manifest and are not hashed: recordings that
+    change need new names or a new corpus.
     """
     # killed runs leave hidden manifests behind
     return hash_files(sorted((Path(root) / split).glob("[!.]*.jsonl")))
 
 
 def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
-    """Return the entries of a model's card about its data, which are hashes of splits. made_from:
-    has the hashes of `data`, the training split, and `eval_data`, the split that chose the
-    checkpoint, if any. start: the model from which training went on."""
+    """Return the entries of a model's card about its data, which are hashes of splits.
+
+    made_from: has the hash of the training split, `data`, and that of the split by which the
+    checkpoint was chosen, if any, `eval_data`. start: the model from which training began, if any;
+    the splits that it was trained on become `start_data`.
+    """
     facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
     earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
     if earlier:
@@ -276,8 +283,9 @@ def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[
 
 
 def training_data(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the splits that a model was trained on, by its card: those that
-    `data_facts` wrote, and in cards of shipped models the split of their units or corpora."""
+    """Return the hashes of the splits that a model was trained on according to its card: those that
+    `data_facts` wrote, and in cards of shipped models that of the split of their units or corpora.
+    """
     hashes = {card.get("data"), *(card.get("start_data") or ())}
     if isinstance(card.get("units"), dict):
         hashes.add(card["units"].get("corpus"))
@@ -290,28 +298,29 @@ def training_data(card: Mapping[str, Any]) -> set[str]:
 
 
 def hash_questions(questions: Iterable[Question]) -> np.ndarray:
-    """Hash the texts of questions, by which they are known in every corpus that has them: uint32,
-    sorted, each once; letters and digits count, in lower case."""
+    """Hash the texts of questions, so that a question is recognised in any corpus. Returns the
+    hashes, uint32, sorted, each once. Only the letters and digits of a text count, in lower case.
+    """
     texts = ("".join(filter(str.isalnum, question.text.casefold())) for question in questions)
     return np.unique(np.array([zlib.crc32(t.encode()) for t in texts if t], np.uint32))
 
 
 def corpus_card(root: Path | str) -> dict[str, Any]:
-    """Read the card of a corpus; without a card, the name of the folder is the corpus's. Raises
+    """Read the card of a corpus. A corpus without a card is named after its folder. Raises
     InputError for a card that is not JSON."""
     card = Path(root) / "card.json"
     return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
 def synthetic_note(root: Path | str) -> str:
-    """Return the sentence below the tables of a corpus that is synthetic in part, or invented,
-    according to its card; else ""."""
+    """Return the sentence below tables which says that a corpus is partly synthetic, or invented,
+    according to its card; "" for other corpora."""
     return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
 def synthetic_sentence(note: str) -> str:
-    """Make a sentence of the entry `synthetic` of a card. A miniature without recordings has no
-    synthetic speech."""
+    """Make a sentence of `note`, the entry `synthetic` of a card; "" for an empty note. The note of
+    a miniature without recordings says only that it is invented."""
     if note == INVENTED:
         return f"{note.capitalize()}."
     return f"Synthetic speech: {note}." if note else ""
@@ -343,8 +352,8 @@ def load_corpus(root: Path | str, split: str) -> Corpus:
 
 
 def check_question(question: Question, passages: Mapping[str, Passage], place: str) -> None:
-    """Raise InputError for a question whose passage is not there, and for options or answer times
-    that cannot be right."""
+    """Raise InputError for a question whose passage is missing, and for options or answer times
+    that are impossible."""
     passage = passages.get(question.passage)
     options = len(question.options)
     problem = ""
@@ -357,7 +366,9 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
     else:
         for answer in question.answers:
             start, end = answer.start, answer.end
-            if start is None or end is None or start < end <= passage.seconds + TOLERANCE:
+            if start is None or end is None:
+                continue
+            if start < end <= passage.seconds + TOLERANCE:
                 continue
             unit = guess_unit([(end, passage.seconds)])
             problem = (
@@ -389,8 +400,8 @@ UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_00
 
 
 def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
-    """Guess in which unit times were written by mistake: one in which all lie in their recordings.
-    Returns "" where there is none, or where the times may be seconds.
+    """Guess in which unit times were written by mistake: a unit in which all times lie in their
+    recordings. Returns "" where there is no such unit, or where the times may be seconds.
 
     ends: pairs of a time and the seconds of its recording.
     """
@@ -412,12 +423,12 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
     return replace(corpus, passages=passages, questions=questions)
 
 
-# ---- speakers, by which the units of bootstrap intervals are chosen (`stats.choose_units`)
+# ---- speakers: a bootstrap interval resamples them where there are enough (`stats.choose_units`)
 
 
 def voices_of(corpus: Corpus) -> dict[str, str]:
-    """Return the speakers of passages and questions, by their ids; "" for an unknown speaker, and
-    for one of the split `train` of the corpus."""
+    """Return the speaker of every passage and question: id -> speaker. The speaker is "" where it
+    is not known, and where it also occurs in the split `train` of the corpus."""
     training_voices = known_voices(corpus.root)
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
@@ -425,8 +436,9 @@ def voices_of(corpus: Corpus) -> dict[str, str]:
 def known_voices(root: Path | str) -> frozenset[str]:
     """Return the speakers of the split `train` of a corpus; none where it has no such split.
 
-    A system of spoken QA knows these speakers. Those of other training (of an encoder on other
-    recordings, of systems on another corpus) are not counted: cards name data, not speakers.
+    A system of spoken QA that was trained on that split knows these speakers. Speakers of other
+    training data (of the encoder, or of another corpus) are not counted, because cards name data
+    and not speakers.
     """
     return _speakers(Path(root) / "train", data_hash(root, "train"))
 
@@ -443,11 +455,11 @@ def _speakers(folder: Path, manifests: str) -> frozenset[str]:
 def passage_units(
     corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()
 ) -> BootstrapUnits:
-    """Return the units that a bootstrap over questions, or over passages, draws.
+    """Return the groups of items (speakers, or passages) that a bootstrap resamples.
 
-    passages: for every item the id of its passage; questions: the ids of the items where they are
-    questions. Then their speakers are drawn as well as those of the passages: in noise they are the
-    larger source of variance.
+    passages: for every item the id of its passage; questions: the ids of the items, if they are
+    questions. The speakers of questions are then resampled as well as those of passages, because in
+    noise they are the larger source of variance.
     """
     voices = voices_of(corpus)
     passage_voices = [voices[p] for p in passages]
@@ -456,12 +468,12 @@ def passage_units(
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number, object) of every line that is not empty, one in memory at a time.
+    """Yield (number, object) of every line of a JSONL file that is not empty, one at a time.
 
-    Raises InputError for what is no text and, naming it, for a line that is not a JSON object.
+    Raises InputError for a file that is no text, and for a line that is not a JSON object.
     """
     try:
-        # not by splitlines: a text may have U+0085 or U+2028 in it
+        # not by splitlines, which would also split at U+0085 and U+2028 within a text
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
@@ -482,8 +494,8 @@ def _parse_record(line: str, place: str) -> dict[str, Any]:
 
 
 def check_inside(root: Path, audio: str, place: str) -> None:
-    """Raise InputError for a relative path that leads out of the root by `..`: in a manifest from
-    elsewhere it could be any file of this machine. An absolute path is allowed."""
+    """Raise InputError for a relative path that leads out of the root by `..`. An absolute path is
+    allowed."""
     if ".." in audio and os.path.normpath(audio).split(os.sep)[0] == "..":
         raise InputError(
             f"{place} names {audio}, which leads out of {root}; move the file "

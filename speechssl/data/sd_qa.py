@@ -32,7 +32,8 @@ from speechssl.errors import InputError
 from speechssl.schema import convert
 
 LANGUAGES = {"arabic": "ar", "bengali": "bn", "english": "en", "korean": "ko", "swahili": "sw"}
-# recordings of every dialect in dev and test, by the owners' data_link_report.txt
+# "language dialect dialect ..." (folders) -> recordings of each of these dialects in dev and in
+# test, by the owners' data_link_report.txt
 COUNTS = {
     "ara bhr dza egy jor mar sau tun": (708, 1_380),
     "ben dhaka": (427, 328),
@@ -49,15 +50,16 @@ ABOUT = {
     "licence": "Apache-2.0",
 }
 FILE = re.compile(r"([a-z]+)\.(dev|test)\.(\w+)-[a-z]{2}-([A-Z]{2})(?:\.txt)?\.jsonl(?:\.gz)?")
-# dialects whose own recogniser is neither the only one nor the first by name that is not en-US
-OWN = {"ind": "IN", "tanzania": "TZ"}
+# Dialect -> region of the recogniser whose transcripts come first, where it would not be the first
+# by name. There is a file for every recogniser that transcribed a dialect.
+FIRST_REGIONS = {"ind": "IN", "tanzania": "TZ"}
 YES_NO = "it is answered by yes or no"
 PARAGRAPH = "it is answered by a paragraph without a shorter answer"
 NO_ARTICLE = "its article is in no file of the release"
 
 
 class Dialect(NamedTuple):
-    """A dialect in one of the splits."""
+    """A dialect has its recordings of dev, or of test, in a folder."""
 
     folder: Path
     language: str  # english
@@ -65,7 +67,7 @@ class Dialect(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The folders of language and dialect: eng-usa."""
+        """The names of the folders of language and dialect: "eng-usa"."""
         return f"{self.folder.parent.name}-{self.folder.name}"
 
     @property
@@ -74,7 +76,7 @@ class Dialect(NamedTuple):
 
     @property
     def written(self) -> Path:
-        """The questions of the language as TyDi has them."""
+        """The file with the questions of the language as TyDi has them."""
         return self.folder.parent / f"{self.language}.{self.part}.txt"
 
     @property
@@ -84,7 +86,7 @@ class Dialect(NamedTuple):
 
 @dataclass(frozen=True)
 class ByteSpan:
-    """An offset in the UTF-8 bytes of an article, -1 for none."""
+    """A byte span has offsets in the UTF-8 bytes of an article; -1 stands for no answer."""
 
     plaintext_start_byte: int
     plaintext_end_byte: int
@@ -92,14 +94,14 @@ class ByteSpan:
 
 @dataclass(frozen=True)
 class Candidate:
-    """The paragraph that an annotator chose, -1 for none."""
+    """A candidate is the number of the paragraph that an annotator chose; -1 stands for none."""
 
     candidate_index: int
 
 
 @dataclass(frozen=True)
 class Annotation:
-    """What one annotator answered."""
+    """An annotation is the answer of one annotator."""
 
     minimal_answer: ByteSpan
     passage_answer: Candidate
@@ -108,7 +110,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Example:
-    """A line of a file: a question as a recogniser understood it, with its article."""
+    """An example is a line of a file: a question as a recogniser understood it, and its article."""
 
     example_id: int
     document_plaintext: str
@@ -122,14 +124,15 @@ def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
     SD-QA, or damaged."""
     source = o.source.resolve()
     dialects = _find_files(source)
-    there = {dialect.name for dialect in dialects}
-    published = {}  # of the dialects that are there
+    present = {dialect.name for dialect in dialects}
+    published = {}  # split of a dialect that is present -> its published count
     for names, (dev_count, test_count) in COUNTS.items():
-        language, *of_language = names.split()
-        for name in of_language:
-            if f"{language}-{name}" in there:
-                published[f"dev-{language}-{name}"] = {"questions": dev_count}
-                published[f"test-{language}-{name}"] = {"questions": test_count}
+        language, *dialect_folders = names.split()
+        for folder in dialect_folders:
+            name = f"{language}-{folder}"
+            if name in present:
+                published[f"dev-{name}"] = {"questions": dev_count}
+                published[f"test-{name}"] = {"questions": test_count}
     files: dict[str, Path] = {}
     recordings = 0
     for dialect, paths in dialects.items():
@@ -146,19 +149,20 @@ def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
 
 
 def _find_files(source: Path) -> dict[Dialect, list[Path]]:
-    """Find the files of every dialect, that of its own recogniser first, that of American English
-    last. Raises InputError where there are none."""
-    found: dict[Dialect, dict[str, Path]] = {}
+    """Find the files of every dialect, one for each recogniser: that of FIRST_REGIONS first, that
+    of American English last. Raises InputError where there are no files."""
+    by_dialect: dict[Dialect, dict[str, Path]] = {}  # dialect -> region of the recogniser -> file
     for _, path in files_below([source], ".jsonl", ".jsonl.gz"):
         name = FILE.fullmatch(path.name)
         if name and name[1] in LANGUAGES:
-            found.setdefault(Dialect(path.parent, name[1], name[2]), {})[name[4]] = path
-    if not found:
+            dialect = Dialect(path.parent, language=name[1], part=name[2])
+            by_dialect.setdefault(dialect, {})[name[4]] = path
+    if not by_dialect:
         raise no_files(source, "sd-qa")
     dialects = {}
-    for dialect, by_region in found.items():
-        own = OWN.get(dialect.folder.name)
-        regions = sorted(by_region, key=lambda region: (region != own, region == "US", region))
+    for dialect, by_region in by_dialect.items():
+        first = FIRST_REGIONS.get(dialect.folder.name)
+        regions = sorted(by_region, key=lambda region: (region != first, region == "US", region))
         dialects[dialect] = [by_region[region] for region in regions]
     return dialects
 
@@ -166,8 +170,8 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
 def _read_dialect(
     dialect: Dialect, paths: list[Path], o: SdQa, report: PrepareReport
 ) -> SplitRecords:
-    """Make the records of a dialect: a question has the transcript of the first of the files that
-    has it."""
+    """Make the records of a dialect. A question has the transcript of the first file that has the
+    question."""
     split = dialect.split
     examples: dict[int, Example] = {}
     for path in paths:
@@ -195,35 +199,46 @@ def _read_dialect(
     takes = {name: Take((path,)) for name, path in sounds.items()} if o.audio else {}
     records = attach_takes(o, split, records, report, {}, takes)
     speakers = _read_speakers(dialect)
-    asked = [replace(q, speaker=speakers.get(q.id, "")) for q in records.questions]
-    return SplitRecords(records.passages, asked)
+    questions_by_speaker = [replace(q, speaker=speakers.get(q.id, "")) for q in records.questions]
+    return SplitRecords(records.passages, questions_by_speaker)
 
 
 def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
-    """Make a question with all minimal answers, or none where no annotator found one; or say why
-    it can have none."""
+    """Make a question with all its minimal answers; without answers, it is impossible. Return the
+    reason instead where the question is answered, but by no span of the article.
+
+    written: id -> the question as TyDi has it.
+    """
     article = example.document_plaintext.encode()
-    answers: dict[SquadAnswer, None] = {}
+    answers: dict[SquadAnswer, None] = {}  # an ordered set
     for annotation in example.annotations:
         span = annotation.minimal_answer
         first, last = span.plaintext_start_byte, span.plaintext_end_byte
         if 0 <= first < last:
             text = article[first:last].decode(errors="replace")
-            answers[SquadAnswer(text, len(article[:first].decode(errors="replace")))] = None
+            offset = len(article[:first].decode(errors="replace"))  # in characters
+            answers[SquadAnswer(text, offset)] = None
     if not answers:
         if any(a.yes_no_answer in ("YES", "NO") for a in example.annotations):
             return YES_NO
         if any(a.passage_answer.candidate_index >= 0 for a in example.annotations):
             return PARAGRAPH
     name = str(example.example_id)
-    question = written.get(name, "")
-    return SquadQa(question, name, tuple(answers), not answers, example.question_text)
+    return SquadQa(
+        question=written.get(name, ""),
+        id=name,
+        answers=tuple(answers),
+        is_impossible=not answers,
+        transcript=example.question_text,
+    )
 
 
 def _read_examples(path: Path) -> Iterator[Example]:
-    """Yield the lines of a file. Raises InputError for a damaged one, or one of another schema."""
+    """Yield the examples of a file. Raises InputError for a file that is damaged or has another
+    schema."""
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as lines:
+        open_file = gzip.open if path.suffix == ".gz" else open
+        with open_file(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 yield convert(parse_json(line), Example, f"{path}:{number}", "download it again")
     except (OSError, EOFError, ValueError, zlib.error) as error:
@@ -241,6 +256,6 @@ def _read_questions(dialect: Dialect) -> dict[str, str]:
 
 
 def _read_speakers(dialect: Dialect) -> dict[str, str]:
-    """Read who asks every question, by its id, where that is known."""
+    """Read the speakers of questions, where they are known: id of the question -> speaker."""
     rows = read_csv(dialect.metadata) if dialect.metadata.is_file() else ()
     return {row["example_id"]: row["user_id"] for row in rows if row["user_id"] != "na"}

@@ -2,8 +2,9 @@
 of Spoken Wikipedia, both read by people.
 
 Layouts and irregularities: data/slue-sqa5/README.md. An alignment (`word2time`) has an entry for
-every token: word, normalised word, start, end. A punctuation mark has no normalised word and no
-times, or times of -1. An answer is [normalised text, start, end] in seconds of the document.
+every token: word, normalised word, start, end. A punctuation mark has no normalised word, and no
+times or times of -1. An answer is [normalised text, start, end], in seconds from the beginning of
+the document.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
 BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
 
-KINDS = ("question", "document")  # of recordings
+KINDS = ("question", "document")  # kinds of recordings
 Key = tuple[str, str]  # kind (question, document or word2time), id
 Seconds = float | None  # None: no time
 
 
 @dataclass(frozen=True)
 class AnswerSpans:
-    """The answers of a row, in parallel lists."""
+    """The answers of a row are parallel lists."""
 
     answer: tuple[str, ...]
     start_second: tuple[Seconds, ...]
@@ -81,7 +82,7 @@ class AnswerSpans:
 
 @dataclass(frozen=True)
 class Word2Time:
-    """The words of a document, in parallel lists."""
+    """The words of a document are parallel lists."""
 
     word: tuple[str | None, ...]
     normalized_word: tuple[str | None, ...]
@@ -123,8 +124,8 @@ def split_of(name: str) -> str:
 def find_tables(roots: Iterable[Path], wanted_table: Path | None = None) -> dict[str, list[Path]]:
     """Find the tables by split; tables of the other tasks of SLUE are left out.
 
-    wanted_table: the only one that is read. Raises InputError for a damaged Parquet file, and two
-    tables of a split.
+    wanted_table: the only table to read, None for all. Raises InputError for a damaged Parquet
+    file, and two tables of a split.
     """
     tables: dict[str, list[Path]] = {}
     for _, path in files_below(roots, ".parquet", ".tsv"):
@@ -142,11 +143,12 @@ def find_tables(roots: Iterable[Path], wanted_table: Path | None = None) -> dict
 
 
 def read_rows(path: Path) -> Iterator[SlueRow | int]:
-    """Yield the rows of a table. In the place of a line of a TSV that has another number of cells
-    than the header comes its number.
+    """Yield the rows of a table. For a line of a TSV that has another number of cells than the
+    header, its line number is yielded instead.
 
-    In the TSV files some quotation marks are text, and others quote a cell as in CSV: of both
-    readings the one counts that fits more lines. Raises InputError for a damaged file.
+    In some TSV files a quotation mark is text, in others it quotes a cell as in CSV. The file is
+    split both ways, and the way is taken that makes more lines fit the header. Raises InputError
+    for a damaged file.
     """
     if path.suffix == ".parquet":
         columns = list(SlueRow.__dataclass_fields__)
@@ -157,7 +159,11 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
     lines = [line for line in LINE_BREAK.split(read_text(path, "download it again")) if line]
     plain = [[unquote(cell) for cell in line.split("\t")] for line in lines]
     quoted = list(csv.reader(lines, delimiter="\t"))
-    rows = min((plain, quoted), key=lambda rows: sum(len(row) != len(rows[0]) for row in rows))
+
+    def count_misfits(rows: list[list[str]]) -> int:
+        return sum(len(row) != len(rows[0]) for row in rows)
+
+    rows = min((plain, quoted), key=count_misfits)
     for number, row in enumerate(rows[1:], 2):
         cells: dict[str, Any] = dict(zip(rows[0], row, strict=False))
         if len(row) != len(rows[0]):
@@ -206,8 +212,8 @@ def _select_words(
 
 
 class FileIndex:
-    """Finds recordings and alignments by their ids. Those of verified_test may lie in the folder of
-    test, of which it is a part."""
+    """The index finds recordings and alignments by their ids. Files of verified_test, which is a
+    part of test, may lie in the folder of test."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.files: dict[Key, dict[str, Path]] = {}
@@ -219,7 +225,7 @@ class FileIndex:
                 add_recording(by_split, split, path, allow_copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
-        """Return the file in the folder of a split, or of the test that the split is part of."""
+        """Return the file in the folder of a split; for verified_test also in that of test."""
         by_split = self.files.get((kind, name), {})
         return by_split.get(split) or by_split.get(split.removeprefix("verified_"))
 
@@ -231,9 +237,9 @@ class FileIndex:
 def read_recordings(
     split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, o: SlueSqa5
 ) -> dict[Key, Measured]:
-    """Read the recordings with these keys, as far as they are in the source: cells of Parquet,
-    which are written as FLAC below `o.out`, or else files."""
-    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}  # a row group is a job
+    """Read the recordings with these keys, as far as they are in the source. Recordings in cells of
+    Parquet tables are written as FLAC below `o.out`; others are files."""
+    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}  # (table, row group) -> arguments
     for table in tables:
         if table.suffix != ".parquet":
             continue
@@ -288,10 +294,10 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
 
 @dataclass(frozen=True)
 class SourceFiles:
-    """A source is read below a folder: of a single zip or table it is the folder that holds it."""
+    """The files of a source lie below a folder; for a single zip or table, that is its folder."""
 
     root: Path
-    archives: Sequence[Path]  # those that are unpacked
+    archives: Sequence[Path]  # the archives to unpack
     wanted_table: Path | None = None  # None: all tables are read
 
     def describe(self) -> dict[str, Any]:
@@ -304,7 +310,7 @@ class SourceFiles:
 
 
 def _locate_source(source: Path) -> SourceFiles:
-    """Locate what is read of a source: a folder, slue-sqa5.zip, or one table."""
+    """Locate the files to read of a source, which is a folder, slue-sqa5.zip, or one table."""
     if not source.is_file():
         archives = [path for _, path in files_below([source], *ARCHIVES) if "sqa" in path.name]
         return SourceFiles(source, archives)
@@ -362,11 +368,12 @@ def read_questions(split: str, tables: Sequence[Path], report: PrepareReport) ->
 def make_records(
     split: str, tables: Sequence[Path], index: FileIndex, report: PrepareReport, o: SlueSqa5
 ) -> SplitRecords:
-    """Make the records of a split: with audio where any question and its document have recordings,
-    else text only."""
+    """Make the records of a split. If at least one question and its document have usable
+    recordings, the records have audio, and items without a recording are set aside (or spoken, with
+    --speak). Otherwise the whole split is text only."""
     rows, documents = _choose_rows(split, tables, report)
     recordings = _read_usable_recordings(split, tables, rows, index, report, o)
-    # with --speak, or in a text-only source, an item needs no recording
+    # an item needs no recording with --speak, and in a split that is text only
     text_will_do = o.speak or not recordings
     passages = _make_passages(split, documents, recordings, text_will_do, index, report, o.out)
     questions = _make_questions(split, rows, passages, recordings, text_will_do, report, o.out)
@@ -376,8 +383,8 @@ def make_records(
 def _choose_rows(
     split: str, tables: Sequence[Path], report: PrepareReport
 ) -> tuple[dict[str, SlueRow], dict[str, SlueRow]]:
-    """Choose as many documents as --passages says. Returns the questions about them by id, and the
-    documents by id: of each the first row about it, which has its words."""
+    """Choose as many documents as --passages says. Returns the questions about them by id, and for
+    every document, by id, the first row about it, which has its words."""
     rows = read_questions(split, tables, report)
     documents: dict[str, SlueRow] = {}
     for row in rows.values():
@@ -397,13 +404,14 @@ def _read_usable_recordings(
     report: PrepareReport,
     o: SlueSqa5,
 ) -> dict[Key, Measured]:
-    """Read the recordings of questions and their documents. Returns none at all, with a remark,
-    where no question has a usable recording of its own and of its document."""
-    keys_of = [(("question", r.question_id), ("document", r.document_id)) for r in rows.values()]
-    keys = set(itertools.chain(*keys_of))
+    """Read the recordings of questions and their documents. Returns none at all, with a remark in
+    the report, unless at least one question and its document both have usable recordings."""
+    # for every row the keys of its question and its document
+    pairs = [(("question", r.question_id), ("document", r.document_id)) for r in rows.values()]
+    keys = set(itertools.chain(*pairs))
     recordings = read_recordings(split, tables, keys, index, o)
     usable = {key for key, (_, seconds) in recordings.items() if isinstance(seconds, float)}
-    if any(usable.issuperset(pair) for pair in keys_of):
+    if any(usable.issuperset(pair) for pair in pairs):
         return recordings
     if rows:
         report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
@@ -432,7 +440,14 @@ def _make_passages(
         words = _words_of(row, index.get("word2time", name, split), seconds)
         if path and not words:
             report.remark(split, *UNALIGNED)
-        passages[name] = Passage(name, path, seconds, text, row.document_speaker_id, "en", words)
+        passages[name] = Passage(
+            id=name,
+            audio=path,
+            seconds=seconds,
+            text=text,
+            speaker=row.document_speaker_id,
+            words=words,
+        )
     return passages
 
 
@@ -458,14 +473,23 @@ def _make_questions(
             report.set_aside(split, "questions", name, **audio)
         else:
             answers = _make_answers(row, passage, lambda remark: report.remark(split, *remark))
-            asker = row.question_speaker_id
-            questions.append(Question(name, passage.id, *audio, text, asker, "en", answers))
+            path, seconds = audio
+            question = Question(
+                id=name,
+                passage=passage.id,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.question_speaker_id,
+                answers=answers,
+            )
+            questions.append(question)
     return questions
 
 
 def _words_of(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
-    """Return the words of a document, as far as they lie in its recording: those of its row, or of
-    the alignment beside the table."""
+    """Return the words of a document that lie in its recording, from its row, or otherwise from
+    `path`, the alignment beside the table. seconds: length of the recording."""
     times = row.word2time
     words: tuple[Span, ...] = ()
     if times:
@@ -500,8 +524,9 @@ def _make_answers(
 def _find_answer(
     text: str, start: Seconds, passage: Passage, offsets: Sequence[int | None]
 ) -> int | None:
-    """Find the offset of an answer in its passage: that of the word which begins at the answer's
-    start, or else of its only occurrence. offsets: those of the passage's words."""
+    """Find the offset of an answer in the text of its passage: the offset of the word that begins
+    at the answer's start, or otherwise of the answer's only occurrence; None where neither is
+    found. offsets: for every word of the passage its offset in the text."""
     if start is not None:
         for word, offset in zip(passage.words, offsets, strict=True):
             begins_here = offset is not None and abs(word.start - start) < NEAR
@@ -512,9 +537,9 @@ def _find_answer(
 
 def find_offsets(text: str, words: Iterable[Span]) -> list[int | None]:
     """Find the offset of every word of an alignment in the text; None for a word that does not
-    follow the one before within MAX_GAP characters."""
+    follow the word before it within MAX_GAP characters."""
     offsets: list[int | None] = []
-    position = 0
+    position = 0  # the end of the last word that was found
     for word in words:
         offset = text.find(word.text, position, position + MAX_GAP + len(word.text))
         if offset < 0:

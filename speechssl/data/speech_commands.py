@@ -27,13 +27,14 @@ UNKNOWN = "_unknown_"
 TRAINING = "speech_commands_v0.01"
 TEST = "speech_commands_test_set_v0.01"
 NOISE = "_background_noise_"
+# published numbers of words, and of recordings of background noise
 COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings": 6}
-DEV_EVERY = 10  # each tenth second of the background noise is dev, the others are train
+DEV_EVERY = 10  # every tenth second of the background noise is dev, the others are train
 
 
 def split_of(name: str) -> str:
-    """Return the split of a file by the hash of the speaker in its name, "0a7c2a8d" of
-    "0a7c2a8d_nohash_0.wav", as the paper's code and s3prl do."""
+    """Return the split of a file by the hash of the speaker in its name ("0a7c2a8d" in
+    "0a7c2a8d_nohash_0.wav"), as the paper's code and s3prl do."""
     speaker = re.sub(r"_nohash_.*$", "", name)
     digest = int(hashlib.sha1(speaker.encode()).hexdigest(), 16)
     buckets = 2**27 - 1
@@ -49,8 +50,8 @@ def prepare_speech_commands(o: SpeechCommands) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
-    """Read the words of all splits; whole seconds of the background noise are the class SILENCE of
-    train and dev."""
+    """Read the words of all splits. Whole seconds of the background noise become the class SILENCE
+    of train and dev."""
     training, test = preparation.find(TRAINING), preparation.find(TEST)
     words: list[tuple[str, Utterance]] = []
     for folder in sorted(training.iterdir()):
@@ -84,10 +85,12 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
 
 
 def _make_utterance(name: str, path: Path, keyword: str) -> Utterance:
+    """Make the utterance of a file. The speaker, in the name of the file, is "" for silence."""
     speaker, mark, _ = path.stem.partition("_nohash_")
     if not mark or keyword == SILENCE:
         speaker = ""
-    return Utterance(name, str(path), UNMEASURED, speaker, {"keyword": keyword})
+    labels = {"keyword": keyword}
+    return Utterance(name, str(path), seconds=UNMEASURED, speaker=speaker, labels=labels)
 
 
 def _cut_seconds(paths: Sequence[Path]) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ from speechssl.data.prepare import (
 )
 from speechssl.data.squad import Style, collect_originals, make_records, read_squad
 
-TEST = {"questions": 5_351}  # the noisy tests are the test set with noise
+TEST = {"questions": 5_351}  # of the test set, and of the same test set with noise
 PUBLISHED = {"train": {"questions": 37_111}, "test": TEST, "test-wer44": TEST, "test-wer54": TEST}
 ABOUT = {
     "title": "Spoken-SQuAD",
@@ -37,7 +37,7 @@ SPOKEN = re.compile(r"spoken.?(train|test|dev).*\.json")  # "spoken_test-v1.1_we
 NOISE = re.compile(r"wer[-_]?(\d+)")
 ORIGINAL = "dev-v1.1.json"
 RECORDING = re.compile(r"(\d+)_(\d+)_(\d+)")  # article, paragraph, sentence: "0_12_3"
-# split -> pattern of the names of folders with its recordings
+# split -> pattern of the names of the folders that have its recordings
 FOLDERS = {"train": re.compile("train"), "test": re.compile("dev|test")}
 
 
@@ -64,15 +64,15 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
             texts = originals if split.startswith("test") else None
             records, paragraphs = make_records(split, read_squad(path), style, report, texts)
-            of_split = recordings.get(split, {})
-            # 0, with which the release begins, unless the first sentences are missing everywhere
-            first_number = min((min(sentences) for sentences in of_split.values()), default=0)
+            by_place = recordings.get(split, {})
+            # the number of the first sentence: 0 in the release
+            first_number = min((min(sentences) for sentences in by_place.values()), default=0)
             takes = {}
-            # the numbers of articles and paragraphs in names of recordings are those of the file
+            # names of recordings count articles and paragraphs as the file does
             for name, paragraph in paragraphs.items():
                 place = (paragraph.article, paragraph.number)
-                if place in of_split:
-                    takes[name] = make_take(of_split[place], first_number)
+                if place in by_place:
+                    takes[name] = make_take(by_place[place], first_number)
             splits[split] = attach_takes(o, split, records, report, takes)
         return splits
 
@@ -93,8 +93,8 @@ def split_of(path: Path) -> str:
 
 
 def _find_recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int, Path]]:
-    """Find the recordings of a split, in folders of its name: (article, paragraph) -> sentence ->
-    file."""
+    """Find the recordings of a split, in the folders of FOLDERS: (article, paragraph) -> number of
+    the sentence -> file."""
     recordings: dict[tuple[int, int], dict[int, Path]] = {}
     for path in audio_files(source):
         match = RECORDING.fullmatch(path.stem)

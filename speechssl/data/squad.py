@@ -1,8 +1,8 @@
 """Prepare SQuAD or DRCD JSON, with or without audio beside it: `squad` (English) and `drcd`
 (Mandarin). Layouts: data/squad/README.md.
 
-The family is SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and corpora
-with their schema. `read_squad` reads a file as it stands; `make_records` makes passages and
+SQuAD 1.1 and 2.0 (arXiv 1606.05250, 1806.03822), DRCD (arXiv 1806.00920) and other corpora share
+the schema of their files. `read_squad` reads a file as it stands; `make_records` makes passages and
 questions of it.
 """
 
@@ -39,21 +39,21 @@ from speechssl.text import language_of
 
 @dataclass(frozen=True)
 class SquadAnswer:
-    """An answer of a file: one annotation."""
+    """An answer is one annotation."""
 
     text: str
     answer_start: float | None = None
 
     @property
     def offset(self) -> int | None:
-        """The offset in the context, None where it is unknown, which some files write as -1."""
+        """The offset in the context; None where it is unknown, which some files write as -1."""
         start = self.answer_start
         return int(start) if start is not None and start >= 0 else None
 
 
 @dataclass(frozen=True)
 class SquadQa:
-    """A question of a file."""
+    """A question has its answers with it."""
 
     question: str
     id: str = ""
@@ -65,16 +65,17 @@ class SquadQa:
         | Literal["True", "true", "TRUE", "1", 1]
         | None
     ) = None
-    transcript: str = ""  # of the question by a recogniser, in corpora that have it beside the text
+    transcript: str = ""  # a recogniser's, in corpora that have it beside the text of the question
 
     @property
     def impossible(self) -> bool:
+        """Whether the context does not answer the question (SQuAD 2.0)."""
         return str(self.is_impossible).lower() in ("true", "1")
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph of a file."""
+    """A paragraph is a context with the questions about it."""
 
     context: str
     qas: tuple[SquadQa, ...] = ()
@@ -86,7 +87,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Article:
-    """An article of a file."""
+    """An article has paragraphs."""
 
     paragraphs: tuple[Paragraph, ...]
     title: str = ""
@@ -94,10 +95,10 @@ class Article:
 
 @dataclass(frozen=True)
 class SquadFile:
-    """A file of the family."""
+    """A file has articles."""
 
     data: tuple[Article, ...]
-    licence: str = ""  # which files of your own may state
+    licence: str = ""  # stated by some users' own files
 
 
 def load_squad(path: Path) -> SquadFile:
@@ -122,20 +123,22 @@ class Style:
     language: str = "en"
     transcribed_passages: bool = False  # contexts are transcripts of a recogniser
     transcribed_questions: bool = False
-    offsets: bool = True  # False: offsets of answers are those in another text, and of no use
+    offsets: bool = True  # False: offsets of answers refer to another text, and are ignored
 
 
 @dataclass(frozen=True)
 class Originals:
     """The originals are the texts that were read aloud, of which a file has only transcripts."""
 
-    by_place: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)  # title, number
-    by_question: Mapping[str, Paragraph] = field(default_factory=dict)  # id of a question in it
-    questions: Mapping[str, SquadQa] = field(default_factory=dict)  # by id
+    # (title of the article, number in it) -> paragraph
+    by_place: Mapping[tuple[str, int], Paragraph] = field(default_factory=dict)
+    # id of a question -> its paragraph
+    by_question: Mapping[str, Paragraph] = field(default_factory=dict)
+    questions: Mapping[str, SquadQa] = field(default_factory=dict)  # id -> question
 
     def find(self, paragraph: Paragraph) -> Paragraph | None:
-        """Find the original of a paragraph by the ids of its questions, or else by its place in the
-        article."""
+        """Find the original of a paragraph by the ids of its questions, or otherwise by its title
+        and its number in the article."""
         for qa in paragraph.qas:
             if qa.id in self.by_question:
                 return self.by_question[qa.id]
@@ -145,8 +148,8 @@ class Originals:
 def collect_originals(
     paragraphs: Iterable[Paragraph], with_questions: Iterable[Paragraph] = ()
 ) -> Originals:
-    """Collect the original paragraphs and questions. with_questions: further paragraphs, whose
-    questions are originals and whose contexts are not."""
+    """Collect the original paragraphs and questions. with_questions: further paragraphs, of which
+    only the questions are originals."""
     paragraphs = list(paragraphs)
     qas = [qa for p in (*with_questions, *paragraphs) for qa in p.qas]
     return Originals(
@@ -163,13 +166,13 @@ def make_records(
     report: PrepareReport,
     originals: Originals | None = None,
 ) -> tuple[SplitRecords, dict[str, Paragraph]]:
-    """Make the records of a split. Returns them, and the paragraphs they were made from, by the ids
-    of the passages.
+    """Make the records of a split. Returns them, and for every passage, by id, the paragraph that
+    it was made from.
 
     Set aside are empty passages and questions, repeated questions, questions whose answers are all
-    empty, and questions that have no answer and are not marked impossible. A question whose
-    transcript is empty is kept: it was asked, though its words are lost. originals: their texts
-    become `text`, and offsets are then those in them.
+    empty, and questions that have no answer and are not marked impossible. A question with an empty
+    transcript is kept: it was asked, though its words are lost. originals: their texts become the
+    `text` of the records, and offsets then refer to these.
     """
     report.count(split, "passages", len(paragraphs))
     report.count(split, "questions", sum(len(p.qas) for p in paragraphs))
@@ -214,7 +217,7 @@ def make_records(
 def _make_passage(
     name: str, paragraph: Paragraph, style: Style, original: Paragraph | None
 ) -> Passage:
-    """Make a passage with the text of its original, where there is one."""
+    """Make a passage, with the text of its original where there is one."""
     text, transcript = paragraph.context, ""
     if style.transcribed_passages:
         text, transcript = "", paragraph.context
@@ -243,10 +246,10 @@ def _make_question(
         starts = [None] * len(annotations)
     answers = []
     for annotation, start in zip(annotations, starts, strict=True):
-        words = annotation.text
-        fits = start is not None and passage.written.startswith(words, start)
-        if words.strip():
-            answers.append(Answer(words, char_start=start if fits else None))
+        answer = annotation.text
+        fits = start is not None and passage.written.startswith(answer, start)
+        if answer.strip():
+            answers.append(Answer(answer, char_start=start if fits else None))
     return Question(
         name,
         passage.id,
@@ -290,8 +293,9 @@ PUBLISHED = {  # name of a published file -> its split, and numbers of passages 
     "DRCD_test.json": ("test", 1_000, 3_493),
 }
 SPLITS = {"train": "train", "dev": "dev|valid", "test": "test"}  # split -> pattern of file names
-FAMILY = re.compile(rb'"(data|paragraphs)"\s*:\s*\[')  # in the first 64 KiB of every file
-LANGUAGE_PARAGRAPHS = 200  # paragraphs by which the language of a file is checked
+# every file of the schema has this in its first 64 KiB
+SCHEMA = re.compile(rb'"(data|paragraphs)"\s*:\s*\[')
+LANGUAGE_PARAGRAPHS = 200  # the language of a file is checked by its first paragraphs
 
 
 def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[str, Any]:
@@ -313,7 +317,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             published[split] = {"passages": passages, "questions": questions}
     settings: dict[str, Any] = {"files": stamp_files(files), "language": language}
     if any(recordings.values()):
-        settings["recordings"] = {split: len(found) for split, found in recordings.items()}
+        settings["recordings"] = {split: len(by_name) for split, by_name in recordings.items()}
     about = ABOUT[corpus]
     if not published:  # files of your own, which may state their licence
         about = {"title": f"JSON in the layout of {about['title'].split()[0]}"}
@@ -328,13 +332,13 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
             records, _ = make_records(split, paragraphs, Style(language), report)
-            found = recordings.get(split, {})
-            passage_takes = _find_passage_takes(records, found)
+            by_name = recordings.get(split, {})
+            passage_takes = _find_passage_takes(records, by_name)
             if passage_takes:
                 folder = _audio_folder(source, split)
                 records = _add_words(split, records, passage_takes, folder, report)
             question_takes = {
-                q.id: Take((found[q.id],)) for q in records.questions if q.id in found
+                q.id: Take((by_name[q.id],)) for q in records.questions if q.id in by_name
             }
             splits[split] = attach_takes(o, split, records, report, passage_takes, question_takes)
         return splits
@@ -344,7 +348,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
 
 
 def _audio_folder(source: Path, split: str) -> Path:
-    """Return the folder of the recordings of a split: its own, or else that of all splits."""
+    """Return the folder of the recordings of a split: audio/SPLIT, or otherwise audio."""
     folder = source / "audio" / split
     return folder if folder.is_dir() else source / "audio"
 
@@ -363,12 +367,12 @@ def prepare_drcd(o: Drcd) -> dict[str, Any]:
 
 
 def split_of(source: Path, path: Path) -> str:
-    """Return the split of a file: train, dev or test if its name has that word, else its name; ""
-    for a file in a folder of the source, and one that is no SQuAD JSON by its beginning."""
+    """Return the split of a file: train, dev or test if its name has that word, otherwise its name.
+    Files in subfolders of the source, and files that do not begin like SQuAD JSON, give ""."""
     if path != source:
         with path.open("rb") as file:
             beginning = file.read(1 << 16)
-        if path.parent != source or not FAMILY.search(beginning):
+        if path.parent != source or not SCHEMA.search(beginning):
             return ""
     for split, pattern in SPLITS.items():
         if re.search(pattern, path.stem.lower()):
@@ -377,13 +381,15 @@ def split_of(source: Path, path: Path) -> str:
 
 
 def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) -> None:
-    """Raise InputError for Chinese texts where another language was given, or the reverse: texts
-    would be split and compared by the wrong rules."""
+    """Raise InputError for Chinese texts where another language was given, or other texts where
+    Chinese was given: they would be split and compared by the wrong rules."""
     text = ""
     for paragraph in paragraphs[:LANGUAGE_PARAGRAPHS]:
         text += " ".join([paragraph.context, *(qa.question for qa in paragraph.qas)])
     chinese = len(re.findall(r"[\u3400-\u9fff]", text))
     letters = sum(map(str.isalpha, text))
+    # in doubt the language that was given is right: Chinese texts have at least a tenth of Chinese
+    # characters, and others at most half
     is_chinese = 10 * chinese >= letters if language == "zh" else 2 * chinese > letters
     if is_chinese != (language == "zh"):
         raise InputError(
@@ -393,8 +399,8 @@ def _check_language(path: Path, paragraphs: Sequence[Paragraph], language: str) 
 
 
 def _find_passage_takes(records: SplitRecords, recordings: Mapping[str, Path]) -> dict[str, Take]:
-    """Find the recordings of passages: the whole passage (ID.wav), or else its segments, which
-    begin with 0 (ID_0.wav) or 1."""
+    """Find the recordings of passages: the whole passage (ID.wav), or otherwise its segments
+    (ID_0.wav, ...), which are numbered from 0 or from 1."""
     segments = group_segments(recordings)
     takes = {}
     for passage in records.passages:
@@ -438,13 +444,13 @@ def _add_words(
     return SplitRecords(tuple(passages.values()), questions)
 
 
-def places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
-    """Find the place of every word in the text, [first, last) in characters; None where the words
-    are those of another text.
+def find_word_places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:
+    """Find the place of every word in the text, [first, last) in characters; None where the text
+    does not consist of these words.
 
     Case does not matter, nor do punctuation and white space between words.
     """
-    end = 0  # of the word before
+    end = 0  # the end of the word before
     bounds = []
     lower = _lower(text)
     for word in words:
@@ -463,24 +469,25 @@ def _lower(text: str) -> str:
     return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
 
 
-def touched_words(
-    spoken: Sequence[tuple[int, int]], first: int, last: int
+def find_touched_words(
+    places: Sequence[tuple[int, int]], first: int, last: int
 ) -> tuple[int, int] | None:
     """Return the numbers of the first and the last word with a character in [first, last); None
-    where there is none. spoken: the `places` of the words."""
-    inside = [i for i, (start, end) in enumerate(spoken) if start < last and end > first]
+    where there is none. places: of the words in the text, see `find_word_places`."""
+    inside = [i for i, (start, end) in enumerate(places) if start < last and end > first]
     return (inside[0], inside[-1]) if inside else None
 
 
 def add_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]:
-    """Give each answer the time from its first to its last word where the words are known."""
-    spoken = places(passage.written, passage.words) or ()
+    """Give each answer with an offset the time from its first to its last word, where the times of
+    the words are known."""
+    places = find_word_places(passage.written, passage.words) or ()
     with_times = []
     for answer in answers:
         touched = None
         if answer.char_start is not None:
             last_character = answer.char_start + len(answer.text)
-            touched = touched_words(spoken, answer.char_start, last_character)
+            touched = find_touched_words(places, answer.char_start, last_character)
         if touched:
             first, last = (passage.words[number] for number in touched)
             answer = replace(answer, start=first.start, end=last.end)

@@ -1,8 +1,9 @@
 """Prepare SQuAD-SRC (Tang et al., IJCAI 2023): all questions of SQuAD 1.1 read by 24 speakers from
 six countries; contexts as text.
 
-Layout, and what of it is assumed: data/squad-src/README.md. The release has recordings and two
-lists, of the numbers of recordings and SQuAD's ids; SQuAD's own files lie beside them.
+The layout, and which of it is assumed: data/squad-src/README.md. The release has recordings, and
+two lists that give the number of a recording and SQuAD's id of its question. SQuAD's own files lie
+beside them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ ABOUT = {
 }
 SPLITS = {"train-v1.1.json": "train", "dev-v1.1.json": "dev"}
 LIST = re.compile(r"fid2qid_(train|dev)\.csv")
-NUMBER = re.compile(r"(?:TRAIN|DEV)\d+")
-SPEAKER = re.compile(r"SPK\d+")
+NUMBER = re.compile(r"(?:TRAIN|DEV)\d+")  # in the name of a recording: "DEV000001"
+SPEAKER = re.compile(r"SPK\d+")  # in the name of a recording
 UNLISTED = ("recordings that no list has", "not used")
 
 
@@ -62,13 +63,13 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
         splits: dict[str, SplitRecords] = {}
         for split, path in files.items():
             records, _ = make_records(split, read_squad(path), Style("en"), report)
-            found: dict[str, Path] = {}  # id of a question -> its recording
+            of_questions: dict[str, Path] = {}  # id of a question -> its recording
             for number, sound in sounds.items():
                 if number in ids:
-                    found[ids[number]] = sound
+                    of_questions[ids[number]] = sound
                 elif number.startswith(split.upper()):
                     report.remark(split, *UNLISTED)
-            splits[split] = _attach_questions(o, split, records, report, found)
+            splits[split] = _attach_questions(o, split, records, report, of_questions)
         return splits
 
     card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
@@ -76,20 +77,28 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
 
 
 def _attach_questions(
-    o: SquadSrc, split: str, records: SplitRecords, report: PrepareReport, found: Mapping[str, Path]
+    o: SquadSrc,
+    split: str,
+    records: SplitRecords,
+    report: PrepareReport,
+    recordings: Mapping[str, Path],
 ) -> SplitRecords:
-    """Attach the recordings of questions, by id, and their speakers, by the names of the files."""
-    takes = {name: Take((path,)) for name, path in found.items()}
+    """Attach recordings to questions, and their speakers, who are in the names of the files.
+    recordings: id of the question -> file."""
+    takes = {name: Take((path,)) for name, path in recordings.items()}
     records = attach_takes(o, split, records, report, {}, takes)
     questions = []
     for question in records.questions:
-        speaker = SPEAKER.search(found[question.id].stem) if question.id in found else None
+        speaker = None
+        if question.id in recordings:
+            speaker = SPEAKER.search(recordings[question.id].stem)
         questions.append(replace(question, speaker=speaker[0] if speaker else ""))
     return SplitRecords(records.passages, questions)
 
 
 def _read_list(path: Path) -> dict[str, str]:
-    """Read a list of lines "DEV000001", tab, id of SQuAD."""
+    """Read a list: number of the recording -> SQuAD's id of the question. A line has both, with a
+    tab between them."""
     ids = {}
     for line in read_text(path, "download it again").splitlines():
         number, _, question = line.strip().partition("\t")
@@ -98,7 +107,7 @@ def _read_list(path: Path) -> dict[str, str]:
 
 
 def _find_recordings(source: Path) -> dict[str, Path]:
-    """Find the recordings, by the number in their names."""
+    """Find the recordings: the number in the name -> file."""
     sounds: dict[str, Path] = {}
     for path in audio_files(source):
         number = NUMBER.search(path.stem)

@@ -1,10 +1,10 @@
 """Read the data of a SUPERB task, a folder of manifests.
 
-`train.jsonl`, `dev.jsonl` and `test.jsonl` hold one recording a line, such as
-`{"audio": "audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. Each task has its field
-of the line (`Utterance`). `id` (the path without its suffix), `seconds` and `speaker` may be left
-out, and so may `dev.jsonl`: then every tenth recording of `train.jsonl` is dev. Audio paths are
-relative to the folder, or absolute.
+`train.jsonl`, `dev.jsonl` and `test.jsonl` have one recording a line, such as `{"audio":
+"audio/7.flac", "speaker": "ann", "labels": {"keyword": "yes"}}`. Which fields of a line a task
+needs is said at `Utterance`. `id` (by default the path without its suffix), `seconds` and `speaker`
+may be left out, and so may `dev.jsonl`: then every tenth recording of `train.jsonl` is dev. Audio
+paths are relative to the folder, or absolute.
 
 `card.json`, which `speechssl prepare` writes, names the task: `{"task": "ks", ...}`. Two tasks need
 further files: asv has `dev.trials.jsonl` and `test.trials.jsonl` (`Trial`); qbe has
@@ -33,7 +33,7 @@ SPLITS = ("train", "dev", "test")
 DOCUMENTS = "documents"  # the manifest of the recordings that qbe searches
 TOGETHER = "+"  # joins the speakers of a mixture: "ann+bob"
 SILENCE = "_silence_"  # the keyword of a recording in which nobody speaks
-RECORDING = "recording"  # the unit of a bootstrap over single recordings
+RECORDING = "recording"  # what a bootstrap resamples where it does not resample speakers
 UNMEASURED = 0.0  # the length of an utterance that `measure_utterances` has not seen yet
 WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
@@ -50,7 +50,7 @@ class Slot:
     """A slot is filled by a piece of a command (SF)."""
 
     type: str  # "city"
-    value: str  # "new york": words of the utterance's text, behind those of the slots before
+    value: str  # "new york": words of the utterance's text; slots are in the order of the text
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class UtteranceSet:
-    """The data of a task in memory."""
+    """An utterance set is the data of a task in memory."""
 
     root: Path
     task: str
@@ -110,20 +110,21 @@ class UtteranceSet:
 
 @dataclass(frozen=True)
 class LabelledSet(UtteranceSet):
-    """The data of a classification task."""
+    """A labelled set is the data of a classification task."""
 
     classes: dict[str, tuple[str, ...]]  # slot -> its classes, sorted
 
 
 def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
-    """Read and check the manifests. task: the task that the set must have; None for any. A folder
-    without a card is taken for a set of this task.
+    """Read and check the manifests of a task. task: the task that the set must have, None for any.
+    A folder without a card is taken for a set of that task.
 
     Without `dev.jsonl` a tenth of `train.jsonl` is dev (`_choose_dev`), with a note on stderr.
     Raises InputError (one sentence, naming file and line) for a missing manifest, a set of another
     task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
-    root, card = Path(root), Path(root) / "card.json"
+    root = Path(root)
+    card = root / "card.json"
     name = task
     if card.is_file():
         name = convert(read_json(card).get("task"), str, f"{card}, task", 'add {"task": "ks"}')
@@ -165,8 +166,9 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
 
 def _choose_dev(train: Sequence[Utterance]) -> set[str]:
     """Choose the ids for dev: every tenth of the utterances with the same labels. Where no labels
-    have ten utterances, the last of those with the same labels, unless it is the only one."""
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    have ten utterances, the last utterance with each labels is chosen, unless it is the only one.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}  # labels -> ids
     for u in train:
         groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)
     dev: set[str] = set()
@@ -183,7 +185,7 @@ def load_labelled(root: Path | str, task: str | None = None) -> LabelledSet:
     label that the training data does not have.
     """
     data = load_set(root, task)
-    labels: dict[str, set[str]] = {}
+    labels: dict[str, set[str]] = {}  # slot -> its labels in the training data
     for utterance in data.splits["train"]:
         for slot, label in utterance.labels.items():
             labels.setdefault(slot, set()).add(label)
@@ -227,17 +229,15 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
 
 
 def to_record(utterance: Utterance) -> dict[str, Any]:
-    """Return the utterance as a line of a manifest, without empty fields."""
-    return {
-        name: value
-        for name, value in asdict(utterance).items()
-        if value or name in ("id", "audio", "seconds", "speaker")
-    }
+    """Return the utterance as a line of a manifest, without its optional fields that are empty."""
+    always = ("id", "audio", "seconds", "speaker")
+    values = asdict(utterance)
+    return {name: value for name, value in values.items() if value or name in always}
 
 
 def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
-    """Make the utterance of a line; seconds that it does not state are read from the recording.
-    Raises InputError, saying what is wrong with the line."""
+    """Make the utterance of a line. Seconds that the line does not state are read from the
+    recording. Raises InputError, which says what is wrong with the line."""
     has_seconds = "seconds" in values
     audio = values.get("audio")
     if isinstance(audio, str):
@@ -256,15 +256,15 @@ def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance
     return replace(utterance, seconds=header_duration(root / utterance.audio))
 
 
-# ---- The units of bootstrap intervals (`stats.choose_units`) depend on which speakers of a test
-# occur in training: a head knows the speakers of `train.jsonl`.
+# ---- Speakers: a bootstrap interval resamples them where there are enough (`stats.choose_units`)
+# that do not occur in training; a head knows the speakers of `train.jsonl`.
 
 
 def speakers_of(utterance: Utterance) -> tuple[str, ...]:
-    """List the speakers of a recording: one, or all of a conversation or a mixture; () where they
-    are not known.
+    """List the speakers of a recording: one speaker, or all those of a conversation or a mixture;
+    () where they are not known.
 
-    A second of silence (Speech Commands) counts as a speaker of its own.
+    Every second of silence (Speech Commands) counts as a different speaker.
     """
     if utterance.labels.get("keyword") == SILENCE and not utterance.speaker:
         return (f"nobody, {utterance.id}",)
@@ -274,8 +274,8 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
 
 
 def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
-    """List the speakers of every recording; () where they are not known, or one of them occurs in
-    training."""
+    """List the speakers of every recording; () where they are not known, and where one of them
+    occurs in training."""
     training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
     speakers = [speakers_of(u) for u in utterances]
     return [() if training_voices & set(voices) else voices for voices in speakers]
@@ -284,9 +284,9 @@ def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> lis
 def recording_units(
     data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING
 ) -> BootstrapUnits:
-    """Return the units that a bootstrap over recordings draws: speakers where there are enough of
-    whom training knew nothing, else single recordings, which are called `name`.
+    """Return the groups of recordings that a bootstrap resamples: those of a speaker, where enough
+    speakers do not occur in training; otherwise single recordings, which are called `name`.
 
-    A conversation or a mixture belongs to all its speakers.
+    A conversation or a mixture belongs to the groups of all its speakers.
     """
     return choose_units(unknown_speakers(data, utterances), [u.id for u in utterances], name)

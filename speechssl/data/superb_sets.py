@@ -1,9 +1,9 @@
-"""The corpora of SUPERB's tasks share this: it measures their recordings, checks their counts and
-writes their manifests. Each corpus is read by a module of its own.
+"""This module has what the corpora of SUPERB's tasks share: it measures their recordings, checks
+their counts and writes their manifests. Each corpus is read by its own module.
 
 Layouts, counts and their sources, and what differs from s3prl, are in data/NAME/README.md.
-Recordings stay where they are: manifests have their absolute paths, and no audio is copied but
-clips that are cut from longer recordings. Where a count is wrong, no folder stays.
+Recordings stay where they are: manifests have their absolute paths. Only clips that are cut from
+longer recordings are written. Where a count is wrong, nothing is written.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_rec
 from speechssl.errors import InputError
 
 VERSION = 1  # of the manifests; part of the card
-THREADS = 32  # headers read at a time: opening a file is waiting, most of all on a network
-Cards = dict[str, dict[str, Any]]  # folder below OUT, "sid" or "er/fold-1" -> its card
+THREADS = 32  # headers read at a time: opening a file is mostly waiting, above all on a network
+Cards = dict[str, dict[str, Any]]  # folder below OUT, such as "sid" or "er/fold-1" -> its card
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """A preparation names the sets to make of a corpus, and where the corpus lies."""
+    """A preparation states which sets are made of a corpus, and where the corpus lies."""
 
-    corpus: str  # the name of its verb
+    corpus: str  # the name after `speechssl prepare`
     options: SuperbSet
-    folders: Sequence[str]  # one a set, below options.out: TASK, or TASK/FOLD
+    folders: Sequence[str]  # the folder of each set below options.out: TASK, or TASK/FOLD
     # folder -> further settings that decide its manifests
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class Preparation:
 
     @property
     def remedy(self) -> str:
-        """The remedy where something is missing."""
+        """The end of a message about something that is missing."""
         return f"give the folder that `speechssl prepare {self.corpus} --help` describes"
 
     def find(self, *names: str) -> Path:
@@ -58,11 +58,12 @@ class Preparation:
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data of a task has been read, and not written yet."""
+    """A prepared set has been read and checked, and not been written yet."""
 
-    splits: Mapping[str, Sequence[Utterance]]  # manifest -> its lines
+    splits: Mapping[str, Sequence[Utterance]]  # split -> the lines of its manifest
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)  # split -> its trials
-    write_clips: Callable[[Path], None] | None = None  # into the folder of the set
+    # writes clips that are cut from recordings into the folder of the set
+    write_clips: Callable[[Path], None] | None = None
 
 
 def prepare(
@@ -70,9 +71,9 @@ def prepare(
 ) -> Cards:
     """Read the sets and write their manifests, unless they are there, and return the cards.
 
-    read: reads the set of every folder. Raises InputError for a wrong folder, a damaged file,
-    counts that are not the published ones (unless `any_count`), and where `out` holds something
-    else.
+    read: a function that reads the set of every folder. Raises InputError for a wrong folder, a
+    damaged file, counts that are not the published ones (unless `any_count`), and where `out` holds
+    something else.
     """
     source, out = preparation.source, preparation.options.out
     if not source.is_dir():
@@ -145,9 +146,9 @@ def check_counts(
     published: Mapping[str, int],
     missing: Sequence[str] = (),
 ) -> None:
-    """Compare the counts with the published ones. missing: recordings that should have been there.
+    """Compare the counts with the published ones. missing: paths of recordings that do not exist.
 
-    Raises InputError where a number differs; with `any_count` that is a warning on stderr.
+    Raises InputError where a number differs; with `any_count`, warns on stderr instead.
     """
     differences = []
     for name, expected in published.items():
@@ -157,8 +158,8 @@ def check_counts(
             differences.append(f"{count:,} {unit}, not the published {expected:,}")
     if not differences:
         return
-    lost = f"; {missing[0]} is missing" if missing else ""
-    problem = f"{preparation.source} has {', and '.join(differences)}{lost}"
+    example = f"; {missing[0]} is missing" if missing else ""
+    problem = f"{preparation.source} has {', and '.join(differences)}{example}"
     if not preparation.options.any_count:
         raise InputError(
             f"{problem}; unpack {preparation.corpus} again, or give --any-count to use it as it is"
@@ -167,6 +168,7 @@ def check_counts(
 
 
 def count_utterances(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, int]:
+    """Count the utterances of every split."""
     return {split: len(utterances) for split, utterances in splits.items()}
 
 
@@ -184,14 +186,14 @@ def gather_utterances(
     published: Mapping[str, int],
     other_counts: Mapping[str, int] | None = None,
 ) -> dict[str, list[Utterance]]:
-    """Measure the utterances of every split and check their counts. other_counts: counts of other
-    things that are published, such as speakers."""
+    """Measure the utterances of every split and compare their counts with the published ones.
+    other_counts: further counts to compare, such as the number of speakers."""
     splits: dict[str, list[Utterance]] = {}
     missing: list[str] = []
     for split, unmeasured in utterances.items():
-        measured, lost = measure_utterances(unmeasured, f"{preparation.corpus} {split}")
+        measured, missing_in_split = measure_utterances(unmeasured, f"{preparation.corpus} {split}")
         splits[split] = measured
-        missing += lost
+        missing += missing_in_split
     counts = count_utterances(splits) | dict(other_counts or {})
     check_counts(preparation, counts, published, missing)
     return splits
@@ -200,8 +202,8 @@ def gather_utterances(
 def read_fields(
     path: Path, least: int, separator: str | None = None
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield ("FILE:LINE", fields) of every line that is not empty. least: the number of fields that
-    a line has at least; separator: None stands for white space.
+    """Yield ("FILE:LINE", fields) for every line that is not empty. least: the smallest number of
+    fields of a line; separator: of fields, None for white space.
 
     Raises InputError for a file that cannot be read or a line with fewer fields.
     """
@@ -218,6 +220,6 @@ def read_fields(
 
 
 def list_wavs(folder: Path) -> list[Path]:
-    """List the WAV files of a folder in order, without those that macOS leaves behind
-    (`._x.wav`)."""
+    """List the WAV files of a folder in order, without hidden files, such as those that macOS
+    leaves behind (`._x.wav`)."""
     return sorted(folder.glob("[!.]*.wav"))

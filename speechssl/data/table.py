@@ -53,13 +53,14 @@ from speechssl.schema import convert
 from speechssl.text import language_of
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `Dataset.save_to_disk`
-# columns of which a table needs one
+# every table needs at least one of these columns
 NEEDED = {"passages": ("audio", "text", "context", "transcript"), "questions": ("passage",)}
-NUMBERS = ("start", "end", "char_start")  # columns of numbers
-WORDS = ("text", "context", "transcript", "question", "answer")  # columns of what somebody says
-# texts that stand for an empty cell (but "nan" in a column of WORDS is a word)
+NUMBERS = ("start", "end", "char_start")  # columns that hold numbers
+WORDS = ("text", "context", "transcript", "question", "answer")  # columns that hold speech as text
+# Texts that stand for an empty cell; in a column of WORDS only "" does, because "nan" may be a
+# word.
 NOTHING = ("", "nan", "<na>")
-# in a column of NUMBERS these do too
+# texts that stand for an empty cell in a column of NUMBERS
 NO_NUMBER = (*NOTHING, "none", "null", "na", "n/a", "#n/a", "nat", "-", "–", "?")
 Rows = Iterable[Mapping[str, Any]]
 
@@ -95,8 +96,11 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     folders = {"test": source}
     if not _find_tables(source):
         folders = {folder.name: folder for folder in sorted(source.glob("[!.]*/"))}
-    found = {split: _find_tables(folder) for split, folder in folders.items()}
-    tables = {split: by_kind for split, by_kind in found.items() if by_kind}
+    tables: dict[str, dict[str, Path]] = {}  # split -> kind -> table
+    for split, folder in folders.items():
+        by_kind = _find_tables(folder)
+        if by_kind:
+            tables[split] = by_kind
     if not tables:
         raise InputError(
             f"{source} is no folder with a table called passages; put passages.csv and "
@@ -155,8 +159,8 @@ def make_corpus(
 
 
 def _find_tables(folder: Path) -> dict[str, Path]:
-    """Find the tables of a split by their kind, passages or questions; none where there is no table
-    of passages. Raises InputError where there are two of a kind."""
+    """Find the tables of a split: kind (passages or questions) -> table. Without a table of
+    passages the result is empty. Raises InputError where there are two tables of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
         paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
@@ -171,6 +175,7 @@ def _find_tables(folder: Path) -> dict[str, Path]:
 
 
 def _files_of(table: Path) -> list[Path]:
+    """List the files of a table: one, or those of a folder of `Dataset.save_to_disk`."""
     return sorted(table.glob("*.arrow")) if table.is_dir() else [table]
 
 
@@ -197,7 +202,7 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
 
 
 def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
-    """Read the rows of passages or of questions, and name the columns that are not read on stderr.
+    """Read the rows of passages or of questions, and say on stderr which columns are not read.
     Raises InputError where all of the NEEDED columns are missing."""
     rows = list(read_table(table))
     columns: dict[str, None] = {}  # the columns of all rows, in order
@@ -216,8 +221,8 @@ def _read_rows(table: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def _keep_encoded(rows: Any) -> Rows:
-    """Turn off the decoding of recordings in rows of `datasets`, which would need torchcodec: their
-    files or bytes are read here."""
+    """Make rows of `datasets` give their recordings as paths or bytes, which are read here;
+    decoding by `datasets` would need torchcodec."""
     for name, feature in (getattr(rows, "features", None) or {}).items():
         if getattr(feature, "decode", False):
             rows = rows.cast_column(name, type(feature)(decode=False))
@@ -229,19 +234,20 @@ def _keep_encoded(rows: Any) -> Rows:
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """Makes the records of one split."""
+    """A record maker makes the records of one split from rows."""
 
     split: str
     out: Path
-    language: str  # of rows without one
-    base: Path  # relative paths of audio are relative to it
+    language: str  # of rows that do not state theirs
+    base: Path  # relative paths of audio are relative to this folder
     report: PrepareReport
-    root: Path | None = None  # relative paths must not lead out of it
+    root: Path | None = None  # relative paths must not lead out of this folder
 
     def make_records(self, rows: Mapping[Any, Rows], places: Mapping[Any, str]) -> SplitRecords:
-        """Make the records of the rows of each kind. places: the names of the tables."""
+        """Make the records of the rows of each kind. places: kind -> name of the table, for
+        messages."""
         passages: dict[str, Passage] = {}
-        aside: set[str] = set()
+        aside: set[str] = set()  # ids of passages that are set aside
         for number, cells in enumerate(rows["passages"], 1):
             place = f"{places['passages']}, row {number}"
             row = read_row(cells, place)
@@ -256,8 +262,16 @@ class RecordMaker:
                 continue
             text = read_words(row, "context", place)
             language = self.check_row(row, audio[0] or text or row.transcript, place)
+            path, seconds = audio
             passages[name] = Passage(
-                name, *audio, text, row.speaker, language, row.words, transcript=row.transcript
+                id=name,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                words=row.words,
+                transcript=row.transcript,
             )
             check_spans(passages[name], place)
         questions: dict[str, Question] = {}
@@ -276,8 +290,16 @@ class RecordMaker:
                 continue
             text = read_words(row, "question", place)
             language = self.check_row(row, audio[0] or text, place)
+            path, seconds = audio
             questions[name] = Question(
-                name, row.passage, *audio, text, row.speaker, language, answers
+                id=name,
+                passage=row.passage,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                answers=answers,
             )
             check_question(questions[name], passages, place)
         return SplitRecords(list(passages.values()), list(questions.values()))
@@ -295,9 +317,12 @@ class RecordMaker:
         return language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
-        """Return the path and the seconds of the recording in a cell, after writing it where it is
-        not a file; ("", 0) for an empty cell, None for a recording that cannot be used. Raises
-        InputError for a missing file."""
+        """Return the path and the seconds of the recording in a cell. A cell without a path holds
+        the recording itself, which is written as a FLAC.
+
+        Returns ("", 0) for an empty cell, and None for a recording that cannot be used. Raises
+        InputError for a missing file.
+        """
         if cell is None:
             return "", 0.0
         if isinstance(cell, Mapping) and not cell.get("bytes") and cell.get("path"):
@@ -352,8 +377,9 @@ def read_words(row: Row, alias: str, place: str) -> str:
 
 
 def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return the cells that are not empty, with JSON in texts parsed, and numbers as texts in
-    columns of texts. Raises InputError for a text that begins as JSON does and is not JSON."""
+    """Return the cells that are not empty. Texts of JSON in the columns `words` and `answers` are
+    parsed, and numbers in columns of texts become texts. Raises InputError for a text that begins
+    like JSON and is not JSON."""
     values: dict[str, Any] = {}
     for name, value in cells.items():
         if isinstance(value, np.generic):
@@ -386,8 +412,8 @@ def _is_empty(name: str, value: Any) -> bool:
 
 
 def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
-    """Read the answers of a question: columns of one answer, or a column `answers` with a text, a
-    list of texts or of records, or a record of lists, as SQuAD has at Hugging Face."""
+    """Read the answers of a question: one answer in columns of its own, or a column `answers` with
+    a text, a list of texts or of records, or a record of lists (as SQuAD has at Hugging Face)."""
     entries = row.answers
     if entries is None:
         answer = {"text": row.answer, "start": row.start, "end": row.end}

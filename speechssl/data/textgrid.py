@@ -10,10 +10,10 @@ from speechssl.errors import InputError
 
 TOKEN = re.compile(
     r"""
-    "((?:[^"]|"")*)"  # a text, in which quotation marks are doubled: the first group
+    "((?:[^"]|"")*)"  # the first group: a text, in which quotation marks are doubled
     | !.*             # a comment
     | \[\s*\d*\s*\]   # the number of an item, as in intervals [3]:
-    | (?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])  # a number: the second group
+    | (?<![\w.])([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?![\w.])  # the second group: a number
     """,
     re.VERBOSE,
 )
@@ -24,8 +24,8 @@ Tier = tuple[str, list[tuple[str, float, float]]]
 def read_tiers(path: Path) -> list[Tier]:
     """Read the interval tiers of a TextGrid, in order.
 
-    TextGrids are those of Praat and the Montreal Forced Aligner, long or short, old or new, in
-    UTF-8 or UTF-16. A tier with more intervals than it counts is read; one with fewer was cut off.
+    The file may be in the long or the short format, old or new, in UTF-8 or UTF-16. A tier with
+    more intervals than it counts is read; a tier with fewer is refused, because it was cut off.
     praatio 6.2 is not used: it reads files that are cut off as if they were whole, takes -0.1 for
     0.1, and refuses 5e-05 and intervals that overlap or have no length, which aligners write.
     Raises InputError for a file that is no TextGrid, or not whole.
@@ -59,15 +59,15 @@ def _parse_tiers(tokens: Sequence[str | float]) -> list[Tier]:
     if tokens[0] not in ("ooTextFile", "ooTextFile short") or tokens[1] != "TextGrid":
         raise TypeError("another header")
     tiers: list[Tier] = []
-    tier_count = 0  # with those of points, which are not returned
-    place = 5
+    tier_count = 0  # also counts the tiers of points, which are not returned
+    place = 5  # of the first tier: behind the five tokens of the header
     while place < len(tokens):
         kind, name = tokens[place : place + 2]
         _, _, size = map(float, tokens[place + 2 : place + 5])
         # an interval is start, end and text; a point is time and text
         width = {"IntervalTier": 3, "TextTier": 2}[str(kind)]
         place += 5
-        end = place  # of the entries, each of which begins with a number
+        end = place  # the end of the entries, each of which begins with a number
         while end < len(tokens) and not isinstance(tokens[end], str):
             end += width
         last = min(end, len(tokens) - width + 1)

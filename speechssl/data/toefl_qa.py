@@ -1,8 +1,8 @@
 """Prepare TOEFL-QA: listening comprehension with four options (Tseng et al., arXiv 1608.06378;
 Chung et al., arXiv 1711.05345).
 
-Every question is a text file that repeats its whole story: data/toefl-qa/README.md. The story
-becomes a passage, whose text has a sentence a line.
+Every question is a text file that repeats its whole story (data/toefl-qa/README.md). The story
+becomes a passage, with one sentence a line in its text.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ PUBLISHED = {
     "dev": {"passages": 24, "questions": 124},
     "test": {"passages": 24, "questions": 122},
 }
+# test, type of story, number of the story, number of the question: "tpo_1-lecture_2_3"
 FILE = re.compile(r"tpo_(\d+)-(conversation|lecture)_(\d+)_(\d+)")
 LINE = re.compile(r"(SENTENCE|QUESTION|OPTION)\s+(.*)")
 OPTION = re.compile(r"(.*\S)\s+([01])")  # "To return a book 1", with 1 behind the right option
@@ -62,7 +63,7 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
     name of the folder; files in a folder of another name are test. Raises InputError where there
     are none."""
     paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
-    numbered = []  # the numbers in the name, by which files are sorted, and the file
+    numbered = []  # (test, type of story, story, question, file)
     for path in paths:
         match = FILE.fullmatch(path.name)
         if match:
@@ -78,7 +79,8 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
 
 def _read(path: Path) -> tuple[tuple[str, ...], Question]:
     """Read the sentences of a story, and the question, whose passage is named after the story
-    (tpo_1-lecture_2). Raises _BrokenFile for a file that is cut off or has other lines."""
+    (tpo_1-lecture_2). Raises _BrokenFile for a file without a whole question, or with lines of
+    another kind."""
     by_kind: dict[str, list[str]] = {"SENTENCE": [], "QUESTION": [], "OPTION": []}
     content = path.read_bytes()
     try:
@@ -100,7 +102,8 @@ def _read(path: Path) -> tuple[tuple[str, ...], Question]:
         if match[2] == "1":
             correct.append(len(options))
         options.append(tidy(match[1]))
-    if not by_kind["SENTENCE"] or len(by_kind["QUESTION"]) != 1 or len(options) != 4:
+    is_whole = by_kind["SENTENCE"] and len(by_kind["QUESTION"]) == 1 and len(options) == 4
+    if not is_whole:
         raise _BrokenFile("it needs sentences, one question and four options")
     sentences = tuple(map(tidy, filter(str.strip, by_kind["SENTENCE"])))
     question = Question(
@@ -121,10 +124,10 @@ def tidy(text: str) -> str:
 
 
 def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> SplitRecords:
-    """Make a passage of each story. Where the files of a story have different sentences, each
-    version is a passage of its own, so that nothing is lost."""
+    """Make a passage of each story, and the questions about it. Where the files of a story have
+    different sentences, each version becomes a passage, so that nothing is lost."""
     passage_ids: dict[tuple[str, tuple[str, ...]], str] = {}  # (story, sentences) -> passage
-    versions: Counter[str] = Counter()
+    versions: Counter[str] = Counter()  # story -> number of its versions
     questions: dict[str, Question] = {}
     for path in paths:
         report.count(split, "questions")

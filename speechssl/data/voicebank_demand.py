@@ -14,7 +14,7 @@ from speechssl.data.superb_sets import (
     prepare,
 )
 
-DEV_SPEAKERS = ("p226", "p287")  # of the published training set
+DEV_SPEAKERS = ("p226", "p287")  # speakers of the published training set that are dev here
 COUNTS = {"train": 10_802, "dev": 770, "test": 824}
 
 
@@ -25,6 +25,7 @@ def prepare_voicebank_demand(o: VoiceBankDemand) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the noisy recordings of every split, each with the path of its clean recording."""
     pairs = []
     for published_split, name in (("train", "trainset_28spk_wav"), ("test", "testset_wav")):
         noisy = preparation.find(f"noisy_{name}_16k", f"noisy_{name}")
@@ -32,7 +33,13 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         for path in list_wavs(noisy):  # p232_001.wav; the clean recording has the same name
             speaker = path.stem.split("_")[0]
             sources = (str(clean / path.name),)
-            utterance = Utterance(path.stem, str(path), UNMEASURED, speaker, sources=sources)
+            utterance = Utterance(
+                id=path.stem,
+                audio=str(path),
+                seconds=UNMEASURED,
+                speaker=speaker,
+                sources=sources,
+            )
             is_dev = published_split == "train" and speaker in DEV_SPEAKERS
             pairs.append(("dev" if is_dev else published_split, utterance))
     return {"se": Prepared(gather_utterances(preparation, group_by_split(pairs), COUNTS))}

@@ -38,6 +38,7 @@ def prepare_voxceleb1(o: VoxCeleb1) -> Cards:
 
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
+    """Read the recordings of both tasks: those that the split list of SID names."""
     listed = _read_split_list(preparation)
     trials = _read_trials(preparation) if "asv" in preparation.folders else []
     roots = [preparation.find("dev/wav"), preparation.find("test/wav")]
@@ -46,7 +47,9 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     for _, name in listed:
         speaker, _, rest = name.partition("/")
         audio = speaker_folders.get(speaker, roots[0] / speaker) / rest
-        utterances.append(Utterance(_make_id(name), str(audio), UNMEASURED, speaker))
+        utterances.append(
+            Utterance(_make_id(name), str(audio), seconds=UNMEASURED, speaker=speaker)
+        )
     measured, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in measured}
     recordings = []  # (split of SID, utterance)
@@ -102,9 +105,9 @@ def _prepare_verification(
 ) -> Prepared:
     """Choose the recordings that train ASV, and the trials. recordings: (split of SID,
     utterance)."""
-    test_speakers = {
-        name.partition("-")[0] for trial in trials for name in (trial.first, trial.second)
-    }
+    test_speakers: set[str] = set()
+    for trial in trials:
+        test_speakers |= {name.partition("-")[0] for name in (trial.first, trial.second)}
     training = [(split, u) for split, u in recordings if u.speaker not in test_speakers]
     usable_trials = [trial for trial in trials if trial.first in by_id and trial.second in by_id]
     counts = {
@@ -116,8 +119,10 @@ def _prepare_verification(
     check_counts(preparation, counts, ASV_COUNTS)
     train = [u for split, u in training if split != "dev" and u.seconds >= MIN_TRAINING_SECONDS]
     dev = [u for split, u in training if split == "dev"]
-    names = {name for trial in usable_trials for name in (trial.first, trial.second)}
-    test = [by_id[name] for name in sorted(names)]
+    test_ids: set[str] = set()
+    for trial in usable_trials:
+        test_ids |= {trial.first, trial.second}
+    test = [by_id[name] for name in sorted(test_ids)]
     trials_of = {"dev": sample_dev_trials(dev), "test": usable_trials}
     return Prepared({"train": train, "dev": dev, "test": test}, trials_of)
 
@@ -138,13 +143,14 @@ def sample_dev_trials(utterances: Sequence[Utterance]) -> list[Trial]:
         others = [u for u in by_speaker[utterance.speaker] if u.id != utterance.id]
         video = utterance.id.rpartition("-")[0]
         other_videos = [u for u in others if u.id.rpartition("-")[0] != video]
-        partners = [other_videos or others]
+        # the recordings from which a partner is chosen: of the same speaker, then of another
+        candidates = [other_videos or others]
         other_speakers = sorted(set(by_speaker) - {utterance.speaker})
         if other_speakers:
-            partners.append(by_speaker[rng.choice(other_speakers)])
-        for choices in partners:
-            if choices:
-                partner = rng.choice(choices)
+            candidates.append(by_speaker[rng.choice(other_speakers)])
+        for recordings in candidates:
+            if recordings:
+                partner = rng.choice(recordings)
                 first, second = sorted((utterance.id, partner.id))
                 trials[first, second] = Trial(first, second, partner.speaker == utterance.speaker)
     return list(trials.values())

@@ -32,7 +32,7 @@ from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recording
 from speechssl.eval.grid_tasks import TASKS, GridTask, load_tested, make_tasks
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import is_current, read_items, write_items
-from speechssl.options import noise_folders, parse_named
+from speechssl.options import parse_named, parse_noise_folders
 from speechssl.results import CASCADE, HEAD, Row, append_rows, list_rows, markdown, snr_note
 from speechssl.stats import ItemScore
 
@@ -65,7 +65,9 @@ def run_robustness(o: Robustness) -> str:
     encoders = parse_named(o.encoders, "--encoders")
     data = _find_data(o)
     settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
-    distorter = Distorter(o.seed, o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
+    distorter = Distorter(
+        o.seed, o.noise.voices, parse_noise_folders(o.noise.noise), o.noise.snr_over
+    )
     check_conditions(settings, distorter)
     tested_encoders = [load_tested(name, where, data, settings) for name, where in encoders.items()]
 

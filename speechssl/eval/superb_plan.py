@@ -39,7 +39,7 @@ from speechssl.eval.conditions import (
     noises_in,
     trained_noises,
 )
-from speechssl.options import noise_folders
+from speechssl.options import parse_noise_folders
 from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
 from speechssl.superb.options import Data, Superb
 from speechssl.superb.tasks import ORDER, QBE, TASKS
@@ -170,7 +170,9 @@ def make_plan(o: Superb) -> Plan:
     if "se" in parts:
         check_installed()
     settings = list_settings(o.noise.seen, o.noise.unseen, o.noise.snr)
-    distorter = Distorter(o.seed[0], o.noise.voices, noise_folders(o.noise.noise), o.noise.snr_over)
+    distorter = Distorter(
+        o.seed[0], o.noise.voices, parse_noise_folders(o.noise.noise), o.noise.snr_over
+    )
     check_conditions(settings, distorter)
     tuning = make_tuning(o)
     trained_on = noises_in(tuning.card) if tuning else frozenset()

@@ -24,7 +24,12 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_files, replacing, write_json
 from speechssl.audio import read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
-from speechssl.data.recordings import Recording, hash_contents, recordings_of, sample_recordings
+from speechssl.data.recordings import (
+    Recording,
+    hash_contents,
+    list_training_recordings,
+    sample_recordings,
+)
 from speechssl.data.records import check_inside, corpus_card, data_hash, read_lines
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
@@ -94,7 +99,7 @@ def training_data(
     Raises InputError for a source that is none of these, or is empty.
     """
     is_corpus = any(source.glob("*/passages.jsonl"))
-    listed = recordings_of(source, "train")
+    listed = list_training_recordings(source, "train")
     if recordings is not None:
         listed, _ = sample_recordings(listed, seed, count=recordings)
     if is_corpus:

@@ -32,7 +32,7 @@ from speechssl.encoders.load import (
     small_config,
 )
 from speechssl.errors import InputError
-from speechssl.options import changed_options, noise_folders, refuse_given, settings
+from speechssl.options import changed_options, parse_noise_folders, refuse_given, settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -294,7 +294,7 @@ def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions
         return None
     return parse_distortions(
         o.distort,
-        noise_folders(o.noise),
+        parse_noise_folders(o.noise),
         seed=seed,
         probability=(o.distorted[0], o.distorted[-1]),
         snr=o.snr_range,

@@ -1,1 +1,1 @@
-"""A page on this machine that answers questions from recordings: `page.py`."""
+"""Serve a page on this machine that answers questions from recordings: `page.py`."""

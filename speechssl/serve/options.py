@@ -1,4 +1,4 @@
-"""`speechssl serve`: its options."""
+"""The options of `speechssl serve`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from speechssl.options import DEVICE, Amount, Range, group, option
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of recordings that visitors may upload."""
+    """These are the limits of recordings that visitors may upload."""
 
     seconds: Amount = option(300.0, "longest passage in seconds", name="max_seconds")
     megabytes: Amount = option(50.0, "largest upload in megabytes", name="max_megabytes")

@@ -1,7 +1,7 @@
-"""`speechssl serve` makes a page on this machine: it asks recordings questions, also in noise, and
-plays the answers."""
+"""`speechssl serve` serves a page on this machine: it answers questions from recordings, also in
+noise, and plays the answers."""
 
-# There is no `from __future__ import annotations`, since Gradio reads the annotations of handlers.
+# No `from __future__ import annotations` here, since Gradio reads the annotations of handlers.
 
 import os
 import signal
@@ -40,7 +40,7 @@ from speechssl.units.picture import unit_blocks
 from speechssl.units.pieces import Pieces
 
 CLEAN = "clean"
-HOUR = 3600  # seconds, after which Gradio removes uploads
+HOUR = 3600  # seconds; Gradio removes older uploads
 
 
 # ---- recordings
@@ -50,7 +50,7 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
     """Read an uploaded recording: samples (N,) float32 at 16 kHz. part: passage or question.
 
     Raises InputError for a file that is no audio, is silent, or too long. The message names the
-    file without its folder, which is of no use to the visitor.
+    file without its folder, which the visitor does not know.
     """
     longest = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
@@ -67,8 +67,8 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
 
 
 def complete_condition(noise: str, snr_db: float) -> Condition:
-    """Parse a condition, such as "pink", at this SNR. One that states its SNR, or needs none, is
-    taken as it is. Raises InputError as `parse_condition` does."""
+    """Parse a condition. A noise without an SNR, such as "pink", gets `snr_db`. Raises InputError
+    as `parse_condition` does."""
     is_complete = "@" in noise or noise.startswith("rir=") or noise in (CLEAN, "reverb", "r")
     return parse_condition(noise if is_complete else f"{noise}@{snr_db:g}")
 
@@ -80,23 +80,25 @@ def render_answers(
     qa: QA, passage: np.ndarray, question: np.ndarray | str, noise: str = CLEAN, snr_db: float = 0.0
 ) -> str:
     """Return HTML with the answers of all systems, and with passage and question as the systems got
-    them: in noise, with units and words.
+    them: distorted, and as units and words.
 
-    passage, question: (N,) float32 at 16 kHz; a question may be a text. Both recordings get the
-    noise, as in `evaluate qa`. Raises InputError as `QA.answer` and `complete_condition` do.
+    passage, question: (N,) float32 at 16 kHz; a question may be a text. Both recordings are
+    distorted, as in `evaluate qa`. Raises InputError as `QA.answer` and `complete_condition` do.
     """
-    condition, distorter = complete_condition(noise, snr_db), Distorter()
+    condition = complete_condition(noise, snr_db)
+    distorter = Distorter()
     recordings = {"passage": distorter.apply(passage, condition, "passage")}
     if not isinstance(question, str):
         question = recordings["question"] = distorter.apply(question, condition, "question")
     details = qa.details(recordings["passage"], [question])[0]
     colours = {system.name: PALETTE[i % len(PALETTE)][0] for i, system in enumerate(qa.systems)}
-    rows = []
+    rows = []  # (system, colour, answer, samples of the answer) for page.html
     for name, colour in colours.items():
         answer = details[name].answer if name in details else None
-        clip = None  # the samples of the answer
+        clip = None
         if answer is not None and answer.end > answer.start:
-            first, last = round(answer.start * SAMPLE_RATE), round(answer.end * SAMPLE_RATE)
+            first = round(answer.start * SAMPLE_RATE)
+            last = round(answer.end * SAMPLE_RATE)
             clip = recordings["passage"][first:last]
         rows.append((name, colour, answer, clip))
     environment = jinja2.Environment(
@@ -106,11 +108,11 @@ def render_answers(
     )
     environment.filters |= {"envelope": envelope, "outline": outline, "ticks": ticks}
     environment.filters["audio"] = lambda samples: data_uri(encode_audio(samples))
-    shown = []
+    descriptions = []
     for part, samples in recordings.items():
-        shown.append(describe_recording(qa, part, samples, details, colours))
+        descriptions.append(describe_recording(qa, part, samples, details, colours))
     return environment.get_template("page.html").render(
-        rows=rows, shown=shown, condition=condition.label, width=WIDTH
+        rows=rows, recordings=descriptions, condition=condition.label, width=WIDTH
     )
 
 
@@ -121,20 +123,25 @@ def describe_recording(
     details: Mapping[str, Detail],
     colours: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return a recording as the systems got it, for page.html. part: passage or question; samples:
-    (N,); details, colours: by system.
+    """Describe a recording as the systems got it, for page.html. part: passage or question;
+    samples: (N,); details, colours: by system.
 
-    The lists have a tuple for every system: regions (system, colour, place of the answer); units
-    (system, number of units, blocks (x, width, colour, text)); transcripts (system, separator,
-    words (text, whether in the answer)).
+    Three entries are lists with a tuple for every system that has one:
+
+    regions: (system, colour, place of the answer in the recording)
+    units: (system, number of units, blocks), a block is (x, width, colour, text)
+    transcripts: (system, separator, words), a word is (text, whether it is in the answer)
     """
     seconds = len(samples) / SAMPLE_RATE
-    regions, units, transcripts = [], [], []
+    regions: list[tuple[str, str, Any]] = []
+    units: list[tuple[str, str, Any]] = []
+    transcripts: list[tuple[str, str, Any]] = []
     for system in qa.systems:
         if system.name not in details:
             continue
-        name, detail = system.name, details[system.name]
-        start, end = np.inf, -np.inf  # no word lies between them
+        name = system.name
+        detail = details[name]
+        start, end = np.inf, -np.inf  # no answer: no word lies between these
         if part == "passage" and detail.answer.text != "":  # "": a reader of words found no answer
             start, end = detail.answer.start, detail.answer.end
             regions.append((name, colours[name], region(start, end, seconds)))
@@ -142,16 +149,11 @@ def describe_recording(
         if isinstance(encoded, RunLength):
             extractor: UnitExtractor = system.extractor  # type: ignore[attr-defined]
             blocks = []
-            for unit, a, b, colour in unit_blocks(encoded, extractor.grid):
-                x, width = round(a * WIDTH / seconds, 2), round((b - a) * WIDTH / seconds, 2)
-                blocks.append(
-                    (
-                        x,
-                        width,
-                        colour,
-                        f"{name_unit(int(unit), extractor.pieces)}, {a:.2f} to {b:.2f} s",
-                    )
-                )
+            for unit, first, last, colour in unit_blocks(encoded, extractor.grid):  # in seconds
+                x = round(first * WIDTH / seconds, 2)
+                width = round((last - first) * WIDTH / seconds, 2)
+                label = name_unit(int(unit), extractor.pieces)
+                blocks.append((x, width, colour, f"{label}, {first:.2f} to {last:.2f} s"))
             units.append((name, f"{len(encoded)}, {len(encoded) / seconds:.1f} a second", blocks))
         elif isinstance(encoded, Transcript):
             words = [(w.text, start <= w.start and w.end <= end) for w in encoded.words]
@@ -167,7 +169,7 @@ def describe_recording(
 
 
 def name_unit(unit: int, pieces: Pieces | None) -> str:
-    """Name a unit, or a piece by the units that it joins."""
+    """Name a unit, or a piece (a merged n-gram of units) by its units."""
     if pieces is None:
         return f"unit {unit}"
     return f"piece of units {' '.join(map(str, pieces.spell(unit)))}"
@@ -185,12 +187,12 @@ def serve(o: Serve) -> dict[str, Any]:
     for condition in o.conditions:
         Distorter().check(complete_condition(condition, 0))
     check_port(o.host, o.port)
-    # SIGTERM becomes KeyboardInterrupt, lest the folder of uploads stay behind
+    # SIGTERM raises KeyboardInterrupt, so that the folder of uploads is removed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="speechssl-serve-") as folder:
         direct = [os.environ.get("no_proxy"), "127.0.0.1", "localhost", o.host]
-        # Gradio reads these when it is imported; it asks its own server for a sign of life, which a
-        # proxy could not reach
+        # Gradio reads these when it is imported. It checks that its own server answers, which a
+        # proxy could not reach.
         os.environ |= {
             "GRADIO_TEMP_DIR": folder,
             "GRADIO_ANALYTICS_ENABLED": "False",
@@ -225,10 +227,17 @@ def serve(o: Serve) -> dict[str, Any]:
 
 def load_models(o: Serve) -> dict[str, QA]:
     """Load every set of models. Raises InputError as `QA` does."""
-    reader, threshold = o.reading.reader, o.reading.null_threshold
-    return {
-        name: QA(name, o.systems, reader, o.language, threshold, o.recogniser) for name in o.models
-    }
+    models = {}
+    for name in o.models:
+        models[name] = QA(
+            models=name,
+            systems=o.systems,
+            reader=o.reading.reader,
+            language=o.language,
+            null_threshold=o.reading.null_threshold,
+            recogniser=o.recogniser,
+        )
+    return models
 
 
 def ask(
@@ -242,7 +251,8 @@ def ask(
 ) -> str:
     """Return HTML with the answers, or with one sentence that says why there are none.
 
-    passage, question: files. text: the question in writing, which replaces a recording.
+    passage, question: paths of uploads, None where there is none. text: the question in writing,
+    which replaces a recording.
     """
     try:
         if passage is None:
@@ -260,7 +270,7 @@ def ask(
 
 
 def build_page(models: Mapping[str, QA], o: Serve) -> Any:
-    """Make the page, a gradio.Blocks."""
+    """Make the page, a gradio.Blocks. models: name -> the systems between which it switches."""
     import gradio
 
     descriptions = []
@@ -313,7 +323,7 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise InputError where nothing can listen there."""
+    """Raise InputError where no server can listen at this address."""
     try:
         family, *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         socket.create_server((host, port), family=family).close()

@@ -46,7 +46,7 @@ from speechssl.encoders.hubert import before_end, check_known, frames_of_samples
 from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
-from speechssl.options import noise_folders
+from speechssl.options import parse_noise_folders
 from speechssl.pretrain.model import DomainAdversary
 from speechssl.pretrain.options import Adversary
 from speechssl.superb.data import Batch, Loader, OnlineLoader
@@ -126,7 +126,7 @@ def make_tuning(o: Superb) -> Tuning | None:
     if training.distort:
         distort = parse_distortions(
             training.distort,
-            noise_folders(o.noise.noise),
+            parse_noise_folders(o.noise.noise),
             seed=o.seed[0],
             probability=(training.distorted, training.distorted),
             snr=training.snr_range,

@@ -1,1 +1,1 @@
-"""Speech and text are invented here: MiniSQA, and speech for corpora without."""
+"""Generate the corpus MiniSQA, and synthesise speech for corpora without recordings."""

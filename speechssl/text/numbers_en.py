@@ -1,5 +1,5 @@
-"""Numbers and signs of English become digits and words: "nineteen eighty-four" is 1984, whichever
-form a recogniser or an annotator chose."""
+"""Write English numbers as digits and signs as words, so that texts compare equal whichever form a
+recogniser or an annotator chose: "nineteen eighty-four" becomes 1984."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 
 from speechssl.text.fractions import split_vulgar, write_fraction
 
-# Letters, so that all rules keep them: the stroke of a fraction, and a mark between two numbers
-# that must not be joined.
-OVER = "ǀ"
-APART_MARK = "ǁ"
+# Two letters that English does not have mark places in a text; letters, so that no rule removes them:
+OVER = "ǀ"  # the stroke of a fraction
+APART_MARK = "ǁ"  # between two numbers that must not be joined
 _APART = APART_MARK + " "
 
 
@@ -28,40 +27,41 @@ def spoken_english() -> dict[str, Any]:
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def _arabic(numeral: str) -> int:
+def _parse_roman(numeral: str) -> int:
     """Read a Roman numeral in lower case, up to 89."""
     values = [{"i": 1, "v": 5, "x": 10, "l": 50}[c] for c in numeral]
     return sum(-left if left < right else left for left, right in pairwise([*values, 0]))
 
 
-def _ruler(match: re.Match[str]) -> str:
+def _write_ruler(match: re.Match[str]) -> str:
     """Write "henry viii" as "henry the 8th"."""
-    number = _arabic(match[2])
+    number = _parse_roman(match[2])
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{match[1]} the {number}{'th' if 10 < number < 14 else ending}"
 
 
-def _spoken_fraction(match: re.Match[str]) -> str:
+def _write_spoken_fraction(match: re.Match[str]) -> str:
     """Write "three quarters" as 3/4; "three quarter" and "one thirds" stay as they are."""
     above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
     below = spoken_english()["below"][match[2]]
     number_agrees = (above == 1) != bool(match[3])
-    return f"{above}{OVER}{below}" if 0 < above < below and number_agrees else match.group()
+    is_proper = 0 < above < below
+    return f"{above}{OVER}{below}" if is_proper and number_agrees else match.group()
 
 
-def _and_a_part_of(match: re.Match[str]) -> str:
+def _write_and_a_part_of(match: re.Match[str]) -> str:
     """Write "a million and a half" as "one and a half million", and so "a million and 3/4"."""
     part = f"a {match[3]}" if match[3] else f"{match[4]}{OVER}{match[5]}"
     return f"{match[1] or 'one'} and {part} {match[2]}"
 
 
-def _quarters(match: re.Match[str]) -> str:
-    """Write "2 and 1/2" as "2 point five"."""
+def _write_quarters(match: re.Match[str]) -> str:
+    """Write "2 and 1/2" as "2 point five". Groups 3 and 4 are numerator and denominator."""
     quarters = 4 // int(match[4]) * int(match[3])
     return f"{match[1] or match[2]} point {('', 'two five', 'five', 'seven five')[quarters]}"
 
 
-def _money(match: re.Match[str]) -> str:
+def _write_money(match: re.Match[str]) -> str:
     """Write £5 million as 5 million pounds. The dollar sign stays, since SQuAD's script removes
     it."""
     is_one = match[2] == "1" and not match[3]
@@ -71,34 +71,34 @@ def _money(match: re.Match[str]) -> str:
     return f"{match[2]}{match[3] or ''} {name}"
 
 
-def _measure(match: re.Match[str]) -> str:
+def _write_measure(match: re.Match[str]) -> str:
     """Write 5km as 5 kilometers, 1km as 1 kilometer, 5km/h as 5 kilometers per hour."""
-    one, number, unit = match.groups()
-    name, *rest = spoken_english()["measures"][unit].split(" ", 1)
+    one, number, unit = match.groups()  # `one` is "1", or None where the number is another
+    name, *rest = spoken_english()["measures"][unit].split(" ", 1)  # "kilometer", ["per hour"]
     return " ".join((one or number, name if one else f"{name}s", *rest))
 
 
-# Functions that the rules of spoken_english.yaml name in the place of a replacement.
+# A rule of spoken_english.yaml is a pattern with a replacement, or with the name of one of these.
 _REPLACEMENTS: dict[str, Callable[[re.Match[str]], str]] = {
     # "$5bn" -> "$5 billion"
     "=scaled": lambda match: f"{match[1]} {spoken_english()['scales'][match[2]]}",
-    "=money": _money,
+    "=money": _write_money,
     # "1/2" -> "1ǀ2"
     "=fraction": lambda match: write_fraction(match, f"{{0}}{OVER}{{1}}"),
-    "=spoken_fraction": _spoken_fraction,
+    "=spoken_fraction": _write_spoken_fraction,
     # "two and a half" -> "two and 1ǀ2"
     "=and_a_part": lambda match: f"{match[1]} and 1{OVER}{spoken_english()['below'][match[2]]}",
     # "a million and a half" -> "one and a half million"
-    "=and_a_part_of": _and_a_part_of,
+    "=and_a_part_of": _write_and_a_part_of,
     # "half a million" -> "0.5 million"
     "=part_of": lambda match: f"{'0.5' if match[1] else '0.25'} {match[3]}",
     # "3ǀ4 of a million" -> "0.75 million"
     "=parts_of": lambda match: f"{int(match[1]) / int(match[2]):g} {match[3]}",
-    "=quarters": _quarters,
-    "=measure": _measure,
-    "=ruler": _ruler,
+    "=quarters": _write_quarters,
+    "=measure": _write_measure,
+    "=ruler": _write_ruler,
     # "chapter iv" -> "chapter 4"
-    "=counted": lambda match: f"{match[1]} {_arabic(match[2])}",
+    "=counted": lambda match: f"{match[1]} {_parse_roman(match[2])}",
 }
 
 
@@ -169,8 +169,8 @@ def english_digits(text: str) -> str:
 
 
 def mark_digits(text: str) -> str:
-    """Write numbers as `english_digits` does, with `OVER` in fractions, which survives the removal
-    of punctuation."""
+    """Write numbers as `english_digits` does, but with `OVER` in fractions, which is kept when
+    punctuation is removed."""
     pattern, normaliser = _english()
 
     def write_digits(match: re.Match[str]) -> str:

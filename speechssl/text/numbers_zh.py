@@ -1,5 +1,5 @@
-"""Numbers and signs of Chinese become digits and words: 一九八四 is 1984, whichever form a recogniser
-or an annotator chose."""
+"""Write Chinese numbers as digits and signs as words, so that texts compare equal whichever form a
+recogniser or an annotator chose: 一九八四 becomes 1984."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _YAO = re.compile(rf"(?<=[0-9幺{''.join(_DIGITS)}])幺|幺(?=[0-9幺{''.join(_D
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10**4, "亿": 10**8}
 _DIGIT, _UNIT = "".join(_DIGITS), "".join(_UNITS)
 _TO_DIGITS = str.maketrans(_DIGITS)
-_LONGEST = 40  # characters of a number; a longer string of digits is no number
+_LONGEST = 40  # characters; a longer string of digits is not taken for a number
 _LATIN = "a-z\u00c0-\u024f"
 # the point in 三点五 and 一点五亿; 三点五分 is 3:05
 _DECIMAL = re.compile(
@@ -54,7 +54,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-# two digits in a row make a number approximate: 二三十 is 20 or 30, 十七八 17 or 18
+# two neighbouring digits make a number approximate: 二三十 is 20 or 30, 十七八 is 17 or 18
 _ABOUT = re.compile(r"(?<![零〇])(?:一二|二三|两三|三四|三五|四五|五六|六七|七八|八九)")
 _AMOUNT = r"[0-9]+(?:\.[0-9]+)?"
 # signs -> words, in this order
@@ -90,25 +90,25 @@ _SIGNS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
 
 def prepare_signs(text: str) -> str:
     """Prepare the numbers of a Chinese text before NFKC, which would change its signs: 1,000
-    becomes 1000, 3½ 3又1/2, and 幺三八 一三八."""
+    becomes 1000, 3½ becomes 3又1/2, and 幺三八 becomes 一三八."""
     return _YAO.sub("一", _GROUPED.sub("", split_vulgar(text, "又")))
 
 
 def signs_as_words(text: str) -> str:
-    """Write the signs of a Chinese text in lower case as the words that are said for them: -5 is
-    负5, €5 5欧元."""
+    """Write the signs of a Chinese text in lower case as the words that are said for them: -5
+    becomes 负5, €5 becomes 5欧元."""
     for pattern, new in _SIGNS:
         text = pattern.sub(new, text)
     return text
 
 
 def chinese_digits(text: str) -> str:
-    """Write the numbers of simplified Chinese as digits: 三千零二十四 and 3千零24 are 3024, 三点五 is
-    3.5, 两 is 2, 廿一 21, 贰佰 200.
+    """Write the numbers of simplified Chinese as digits: 三千零二十四 and 3千零24 become 3024, 三点五
+    becomes 3.5, 两 becomes 2, 廿一 becomes 21, 贰佰 becomes 200.
 
-    百分之五 is 5 and 百分之百 100: normal forms have no percent sign. 二三十 (20 or 30) and the weight in
-    三两 do not become digits. 一 becomes 1 in any word (一起 is 1起), which does no harm, because both
-    sides of a comparison are treated so.
+    百分之五 becomes 5 and 百分之百 becomes 100: normal forms have no percent sign. 二三十 (20 or 30) and
+    the weight in 三两 do not become digits. 一 becomes 1 in any word (一起 becomes 1起), which does no
+    harm, because both sides of a comparison are treated so.
     """
     text = _CHEQUE.sub(lambda match: match.group().translate(_FROM_CHEQUE), text)
     text = _TENS.sub(lambda match: _TEN_TIMES[match.group()], text)
@@ -119,9 +119,9 @@ def chinese_digits(text: str) -> str:
 
 
 def _rewrite_number(match: re.Match[str]) -> str:
-    """Write a number of `_NUMBER` as digits, with a space between them and Latin letters."""
+    """Write a match of `_NUMBER` in digits, with a space between these and Latin letters."""
     before, number, after = match.groups()
-    digits = _number_digits(number)
+    digits = _write_digits(number)
     if digits == number:
         return match.group()
     left = " " if before and not number[0].isascii() else ""
@@ -129,8 +129,8 @@ def _rewrite_number(match: re.Match[str]) -> str:
     return before + left + digits + right + after
 
 
-def _number_digits(number: str) -> str:
-    """Return a Chinese number as digits; a text that is no exact number stays as it is."""
+def _write_digits(number: str) -> str:
+    """Write a Chinese number in digits; a text that is no exact number stays as it is."""
     if len(number) > _LONGEST:
         return number
     has_unit = bool(set(number) & set(_UNITS))
@@ -139,20 +139,21 @@ def _number_digits(number: str) -> str:
         return number
     if not has_unit:  # 一九八四
         return number.translate(_TO_DIGITS)
-    with localcontext(prec=9 * _LONGEST):  # enough that no digit is rounded
+    with localcontext(prec=9 * _LONGEST):  # so many digits that none is rounded
         return _add_up(number)
 
 
 def _add_up(number: str) -> str:
-    """Add up a Chinese number.
+    """Add up a Chinese number, and return its digits.
 
-    Keep `total` (of 万 and 亿) and `section` (below 万); a large unit multiplies the section, or,
-    where nothing larger was read, all before it.
+    `section` is the sum of the digits before the next 万 (10⁴) or 亿 (10⁸), `total` the sum of all
+    sections before. A 万 or 亿 multiplies the section alone, if the total has as large a unit
+    already, or otherwise all that was read.
     """
     total = Decimal(0)
     section = Decimal(0)
-    digits = ""
-    unit = 1
+    digits = ""  # since the last unit
+    unit = 1  # the last unit
     for c in number:
         if c not in _UNITS:
             digits += _DIGITS.get(c, c)

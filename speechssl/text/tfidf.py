@@ -1,7 +1,7 @@
-"""TF-IDF finds documents that share rare terms with a query. A term is a word, or an n-gram of
+"""Find documents that share rare terms with a query, by TF-IDF. A term is a word, or an n-gram of
 letters or units.
 
-Letters: Q queries, P documents.
+In shapes, Q is the number of queries, P that of documents.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-NGRAM = 3  # units or letters of a term: the best of 1 to 8 on the development set of MiniSQA
+NGRAM = 3  # units or letters in a term: the best of 1 to 8 on the development set of MiniSQA
 Terms = Sequence[Hashable]
 
 
@@ -20,8 +20,8 @@ def ngrams(symbols: Terms, n: int) -> list[Hashable]:
 
 
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """Return (Q, P) cosines of term counts times inverse document frequencies (scikit-learn's), 0
-    where no term is shared."""
+    """Return the cosine of every query and document, (Q, P): 0 where they share no term. Their
+    vectors are term counts times inverse document frequencies, with scikit-learn's defaults."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import
 
     if not any(documents):

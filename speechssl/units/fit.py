@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from speechssl.data.recordings import Recording, hash_contents, recordings_of, sample_recordings
+from speechssl.data.recordings import (
+    Recording,
+    hash_contents,
+    list_training_recordings,
+    sample_recordings,
+)
 from speechssl.data.records import data_hash
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.hama import PHONES, load_hama, phone_symbols
@@ -68,7 +73,9 @@ def draw_recordings(
 ) -> tuple[list[Recording], dict[str, Any]]:
     """Sample the passages of a prepared corpus or the recordings of another source, as
     `sample_recordings` does. Return them, and the entries of the card about them."""
-    recordings, sizes = sample_recordings(recordings_of(source, split), seed, share, count)
+    recordings, sizes = sample_recordings(
+        list_training_recordings(source, split), seed, share, count
+    )
     is_corpus = any(source.glob("*/passages.jsonl"))
     data = data_hash(source, split) if is_corpus else hash_contents(recordings)
     return recordings, {"data": data} | sizes

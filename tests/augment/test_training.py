@@ -1,4 +1,4 @@
-"""Distortions for training: libraries of noise, and what each crop gets."""
+"""Test distortions for training: libraries of noise, and the distortion of each crop."""
 
 from collections import Counter
 
@@ -20,21 +20,25 @@ PROPERTY = settings(max_examples=30, deadline=None)
 
 
 def noise(seed, n=SAMPLE_RATE):
+    """Make noise (n,)."""
     return 0.1 * np.random.default_rng(seed).standard_normal(n)
 
 
 def speech(n=SAMPLE_RATE, level=0.003):
-    """Far from full scale, so that nothing is scaled down in tests of the SNR."""
+    """Make a crop (n,) that is far from full scale: nothing is scaled down, which would change the
+    SNR."""
     return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
 
 
 def snr_db(samples, distorted):
+    """Measure the SNR of a distorted crop in dB."""
     added = distorted.astype(np.float64) - samples
     return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
 
 
 @pytest.fixture
 def files(tmp_path):
+    """Three recordings of noise."""
     for i in range(3):
         write_flac(tmp_path / "noises" / f"{i}.flac", noise(i))
     return sorted((tmp_path / "noises").iterdir())
@@ -51,21 +55,23 @@ def test_bad_files_are_set_aside_and_named(files, capsys):
     refused("no recording of street noise can be used", decode_recordings, bad, "street")
 
 
-def test_pauses_are_not_drawn():
+def test_pauses_are_drawn_again():
     samples = to_int16(noise(0, 200_000))
     samples[:150_000] = 0
-    found = Library(samples, np.array([0, len(samples)]), {})
-    loud = [bool(np.any(found.crop(np.random.default_rng(i), 1000))) for i in range(100)]
-    assert np.mean(loud) > 0.85  # of single draws a quarter would be
+    library = Library(samples, edges=np.array([0, len(samples)]), card={})
+    loud = [bool(np.any(library.crop(np.random.default_rng(i), 1000))) for i in range(100)]
+    assert np.mean(loud) > 0.85  # a single draw is loud in a quarter of the cases
 
 
 @pytest.fixture(scope="module")
 def every_kind(tmp_path_factory):
+    """Distortions of every kind, which distort every crop."""
     folder = tmp_path_factory.mktemp("noises")
-    for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some shorter than a crop
+    for i, seconds in enumerate((0.3, 1.5, 4.0)):  # some are shorter than a crop
         write_flac(folder / f"{i}.flac", noise(i, round(seconds * SAMPLE_RATE)))
     folders = {"voices": folder, "street": folder}
     with pytest.MonkeyPatch.context() as patch:
+        # four clips of a second in the place of 50 minutes
         patch.setattr(training, "generate_clips", lambda seed: generate_clips(seed, 4, 1.0))
         return parse_distortions(
             "m+g+r+p+b+c+s+street", folders, probability=(1, 1), change_share=0.3
@@ -78,23 +84,25 @@ def every_kind(tmp_path_factory):
     key=st.tuples(st.integers(0, 9), st.integers(0, 10**6)),
     progress=st.floats(-1, 2),
 )
-def test_shape_type_and_domain(every_kind, n, key, progress):
+def test_a_distorted_crop_keeps_its_shape_and_type(every_kind, n, key, progress):
     samples = speech(n, 0.05)
     before = samples.copy()
     distorted, domain = every_kind.apply(samples, key, progress)
-    assert distorted.shape == (n,) and distorted.dtype == np.float32
+    assert distorted.shape == (n,)
+    assert distorted.dtype == np.float32
     assert 0 <= domain < len(every_kind.domains)
-    assert np.isfinite(distorted).all() and np.abs(distorted).max() <= 1
+    assert np.isfinite(distorted).all()
+    assert np.abs(distorted).max() <= 1
     np.testing.assert_array_equal(samples, before)
 
 
-def test_domains_are_clean_and_the_letters(every_kind):
+def test_domains_are_clean_speech_and_the_kinds(every_kind):
     assert every_kind.domains == ("clean", "m", "g", "r", "p", "b", "c", "s", "street")
     assert {every_kind.apply(speech(4000), (i,), 0.0)[1] for i in range(150)} == set(range(1, 9))
-    shortest = parse_distortions("g+r+c", probability=(1, 1))
-    for n in (1, 2, 50):
+    distortions = parse_distortions("g+r+c", probability=(1, 1))
+    for n in (1, 2, 50):  # very short crops are distorted as well
         for i in range(12):
-            assert shortest.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape == (n,)
+            assert distortions.apply(np.full(n, 0.1, np.float32), (i,), 0.0)[0].shape == (n,)
 
 
 @PROPERTY
@@ -110,7 +118,7 @@ def test_the_snr_is_in_its_range(low, width, progress, key):
     )
     samples = speech()
     distorted, _ = distortions.apply(samples, (key,), progress)
-    spread = 5 * progress
+    spread = 5 * progress  # the range widens by 5 dB at either end until the end of training
     assert low - spread - 0.1 <= snr_db(samples, distorted) <= low + width + spread + 0.1
 
 
@@ -118,14 +126,15 @@ def test_the_snr_is_in_its_range(low, width, progress, key):
 def test_shares_and_probability_are_kept():
     distortions = parse_distortions("g:1+r:3", probability=(0.2, 0.8))
     samples = speech(800)
-    for progress, distorted in ((0.0, 0.2), (1.0, 0.8)):
+    for progress, probability in ((0.0, 0.2), (1.0, 0.8)):
+        # domain (0 clean, 1 Gaussian noise, 2 a room) -> crops
         counts = Counter(distortions.apply(samples, (i,), progress)[1] for i in range(3000))
-        assert 1 - counts[0] / 3000 == pytest.approx(distorted, abs=0.03)
+        assert 1 - counts[0] / 3000 == pytest.approx(probability, abs=0.03)
         assert counts[2] / (counts[1] + counts[2]) == pytest.approx(0.75, abs=0.04)
 
 
 @pytest.mark.parametrize(("count", "level"), [(0, 0.0), (4000, 0.0), (4000, np.nan), (900, 1e-6)])
-def test_silence_stays_clean(every_kind, count, level):
+def test_silence_and_nan_stay_as_they_are(every_kind, count, level):
     samples = np.full(count, level, np.float32)
     for i in range(20):
         distorted, domain = every_kind.apply(samples, (i,), 0.5)
@@ -134,24 +143,25 @@ def test_silence_stays_clean(every_kind, count, level):
 
 
 @pytest.mark.parametrize(("over", "snr"), [("signal", 5), ("active", 5 - 10 * np.log10(4))])
-def test_snrs_over_the_whole_signal_count_its_silence(over, snr):
+def test_an_snr_over_the_whole_signal_counts_its_silence(over, snr):
+    """Three quarters of the crop are silence: over the whole signal its level is 6 dB lower."""
     samples = np.concatenate([speech(), np.zeros(3 * SAMPLE_RATE, np.float32)])
     distortions = parse_distortions("g", probability=(1, 1), snr=(5, 5), snr_over=over)
-    found = snr_db(samples, distortions.apply(samples, (0, 0))[0])
-    assert found == pytest.approx(snr, abs=0.01 if over == "signal" else 0.1)
+    measured = snr_db(samples, distortions.apply(samples, (0, 0))[0])
+    assert measured == pytest.approx(snr, abs=0.01 if over == "signal" else 0.1)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("text", "options", "message"),
     [
-        ("g:x", "not a list"),
-        ("g:nan", "not a list"),
-        ("held-out", "not a list"),
-        ("s", "no recordings in voices for voices"),
-        ({"snr": (19, 10)}, "lower number first"),
-        ({"snr_end": (0, float("nan"))}, "SNR range"),
+        ("g:x", {}, "not a list"),
+        ("g:nan", {}, "not a list"),
+        ("held-out", {}, "not a list"),
+        ("s", {}, "no recordings in voices for voices"),
+        ("g", {"snr": (19, 10)}, "lower number first"),
+        ("g", {"snr_end": (0, float("nan"))}, "SNR range"),
     ],
 )
-def test_malformed_distortions_and_impossible_options(given, message):
+def test_malformed_distortions_and_impossible_ranges_are_refused(text, options, message):
     with pytest.raises(InputError, match=message):
-        parse_distortions(given) if isinstance(given, str) else parse_distortions("g", **given)
+        parse_distortions(text, **options)

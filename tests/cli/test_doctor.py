@@ -1,4 +1,4 @@
-"""`speechssl doctor`: what is installed, which engine, which models, what is missing."""
+"""Test `speechssl doctor`: packages, engine, models, and what is missing."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add_checkpoint(folder: Path, architecture: str) -> None:
+    """Write the config.json of a checkpoint."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"architectures": [architecture]}))
 
@@ -31,30 +32,30 @@ def test_every_extra_has_a_purpose() -> None:
     assert {*doctor.EXTRAS} == {*project["optional-dependencies"]}
 
 
-def test_it_names_what_is_installed_the_engine_and_what_ships(models: Path, capsys) -> None:
+def test_doctor_names_packages_engine_and_shipped_models(models: Path, capsys) -> None:
     assert main(["doctor", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["installed"]["torch"]
-    assert found["engine"]["people-en/encoder, precision fp32"].startswith("torch in fp32")
-    assert "dual" in found["models"]["ship with the package"]["people-en"]
-    assert "openai/whisper-base" in found["missing"]
+    sections = json.loads(capsys.readouterr().out)
+    assert sections["installed"]["torch"]
+    assert sections["engine"]["people-en/encoder, precision fp32"].startswith("torch in fp32")
+    assert "dual" in sections["models"]["ship with the package"]["people-en"]
+    assert "openai/whisper-base" in sections["missing"]
 
 
-def test_models_are_found_in_both_places(models: Path) -> None:
+def test_models_are_found_in_the_models_folder_and_in_the_cache(models: Path) -> None:
     whisper = models / "models/openai/whisper-tiny"
     add_checkpoint(whisper, "WhisperForConditionalGeneration")
     reader = models / "cache/models--deepset--roberta/snapshots/abc"
     add_checkpoint(reader, "RobertaForQuestionAnswering")
     (models / "models/broken").mkdir()
     (models / "models/broken/config.json").write_text("{")
-    found = doctor.find_models()
-    _, own, cached = found.values()
-    assert own == {
+    models_by_place = doctor.find_models()
+    _, in_folder, cached = models_by_place.values()
+    assert in_folder == {
         "broken": "unreadable config.json",
         "openai/whisper-tiny": "WhisperForConditionalGeneration",
     }
     assert cached == {"deepset/roberta": "RobertaForQuestionAnswering"}
-    assert [*doctor.missing_models(found)] == ["facebook/hubert-base-ls960"]
+    assert [*doctor.find_missing_models(models_by_place)] == ["facebook/hubert-base-ls960"]
 
 
 def test_another_version_than_is_needed_is_named() -> None:

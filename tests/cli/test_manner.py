@@ -1,4 +1,4 @@
-"""What every verb takes: --json, -q, -v and --strict; and how a verb ends."""
+"""Test the options that every verb has, --json, -q, -v and --strict, and exit codes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from speechssl.errors import InputError, report_set_aside
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb that prints, warns, sets something aside, and returns something or nothing."""
+    """This verb prints, warns, sets items aside, and returns its result or raises its error."""
 
     out: Path
     result: Any = None
-    failed: int = 0
+    failed: int = 0  # number of items to set aside
     error: BaseException | None = None
 
     def run(self):
@@ -37,9 +37,11 @@ class Verb:
 
 @pytest.fixture
 def call(monkeypatch, capsys):
+    """A function (verb, *flags) -> (exit code, stdout, stderr)."""
+
     def run(verb, *words):
-        named = {name: f"--{name}" in words for name in ("json", "quiet", "verbose", "strict")}
-        monkeypatch.setattr("speechssl.cli.parse_arguments", lambda _: (verb, Namespace(**named)))
+        flags = {name: f"--{name}" in words for name in ("json", "quiet", "verbose", "strict")}
+        monkeypatch.setattr("speechssl.cli.parse_arguments", lambda _: (verb, Namespace(**flags)))
         monkeypatch.setattr("speechssl.cli.function_of", lambda options: type(options).run)
         code = main(["report"])
         return code, *capsys.readouterr()
@@ -47,14 +49,14 @@ def call(monkeypatch, capsys):
     return run
 
 
-def test_json_is_all_there_is_on_stdout(call, tmp_path):
+def test_with_json_stdout_has_the_result_alone(call, tmp_path):
     code, out, err = call(Verb(tmp_path, [{"value": 1.5}]), "--json")
     assert code == 0
     assert json.loads(out) == [{"value": 1.5}]
     assert "a table" in err
 
 
-def test_a_verb_that_makes_something_gives_its_card_as_json(call, tmp_path):
+def test_json_of_a_verb_without_a_result_is_the_card_of_its_output(call, tmp_path):
     write_json(tmp_path / "card.json", {"what": "reader"})
     write_json(tmp_path / "run/encoder/card.json", {"what": "encoder"})  # of `pretrain`
     write_json(tmp_path / "enc.card.json", {"what": "conversion"})  # of `convert`
@@ -64,7 +66,7 @@ def test_a_verb_that_makes_something_gives_its_card_as_json(call, tmp_path):
     assert json.loads(call(Verb(tmp_path / "none"), "--json")[1]) == {"out": str(tmp_path / "none")}
 
 
-def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call, tmp_path):
+def test_a_warning_is_one_line_and_quiet_prints_no_warnings(call, tmp_path):
     _, out, err = call(Verb(tmp_path, failed=1))
     assert out == "a table\n"
     assert err.splitlines()[0] == "warning: a library minds"
@@ -81,8 +83,8 @@ def test_a_warning_is_a_line_without_code_and_quiet_prints_none(call, tmp_path):
     ],
 )
 def test_an_error_is_a_sentence_with_a_code(error, code, sentence, call, tmp_path):
-    ended, _, err = call(Verb(tmp_path, error=error), "--quiet")
-    assert ended == code
+    exit_code, _, err = call(Verb(tmp_path, error=error), "--quiet")
+    assert exit_code == code
     assert err.startswith("speechssl: ")
     assert err.count("\n") == 1
     assert sentence in err
@@ -93,4 +95,4 @@ def test_strict_ends_with_3_where_items_were_set_aside(call, tmp_path):
     assert (code, out) == (3, "a table\n")
     assert err.endswith("speechssl: 5 set aside (--strict)\n")
     assert call(Verb(tmp_path, failed=5))[0] == 0
-    assert call(Verb(tmp_path), "--strict")[0] == 0  # those of the calls before do not count
+    assert call(Verb(tmp_path), "--strict")[0] == 0  # items of earlier calls do not count

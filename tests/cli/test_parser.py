@@ -1,5 +1,5 @@
-"""The command line of a verb: options typed and from a file, and one sentence with exit code 2 for
-what does not fit."""
+"""Test the command line of a verb: typed options, options from a file, and options that are
+refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..files import refused
 
 @dataclass(frozen=True)
 class Inner:
-    """Options of a group."""
+    """These are the options of a group."""
 
     pull: options.Weight = options.option(1.0, "weight")
     noise: options.Share = options.option(0.0, "share", name="random_units")
@@ -58,15 +58,18 @@ class Example:
     )
 
 
-def parsed(*arguments):
-    words = [word for word in arguments[:1] if not word.startswith("-")]
-    call = parse_call("example", Example, ["a", *words, "--need", "n", *arguments[len(words) :]])
+def parse(*arguments):
+    """Parse a call of Example with SOURCE "a" and --need "n". If the first of `arguments` is no
+    option, it is MORE."""
+    more = [word for word in arguments[:1] if not word.startswith("-")]
+    call = parse_call("example", Example, ["a", *more, "--need", "n", *arguments[len(more) :]])
     assert call
     return call[0]
 
 
 def test_types_defaults_and_groups():
-    assert parsed() == Example(source=Path("a"), need="n", inner=Inner(2.0, 0.0, 5, 9))
+    defaults = Inner(pull=2.0, noise=0.0, hidden=5, left_out=9)
+    assert parse() == Example(source=Path("a"), need="n", inner=defaults)
     typed = (
         "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 "
         "--fast --no-audio --no-same --precision fp32 --pull 0 --random-units 0.5"
@@ -74,14 +77,15 @@ def test_types_defaults_and_groups():
     numbers = {"count": 3, "whole": 0, "rate": 3e-4, "span": (-1.0, 2.5)}
     texts = {"need": "n", "kind": "b", "names": ("q",), "files": (Path("f"), Path("g"))}
     switches = {"fast": True, "audio": False, "same": False, "bf16": False}
-    found, inner = parsed(*typed.split()), Inner(0.0, 0.5, 5, 9)
-    places = {"source": Path("a"), "more": Path("b")}
-    assert found == Example(**places, **numbers, **texts, **switches, inner=inner)
+    inner = Inner(pull=0.0, noise=0.5, hidden=5, left_out=9)
+    positional = {"source": Path("a"), "more": Path("b")}
+    expected = Example(**positional, **numbers, **texts, **switches, inner=inner)
+    assert parse(*typed.split()) == expected
 
 
-def test_underscore_and_dash_are_alike():
-    dashes = parsed("--random-units=0.5", "--no-audio")
-    assert parsed("--random_units", "0.5", "--no_audio") == dashes
+def test_underscores_and_dashes_mean_the_same():
+    dashes = parse("--random-units=0.5", "--no-audio")
+    assert parse("--random_units", "0.5", "--no_audio") == dashes
 
 
 @pytest.mark.parametrize(
@@ -99,22 +103,27 @@ def test_underscore_and_dash_are_alike():
         ("--stage s", "give it with --config"),
     ],
 )
-def test_what_does_not_fit_names_the_option(arguments, message):
-    refused(re.escape(message), parsed, *arguments.split())
+def test_a_wrong_option_is_refused_by_name(arguments, message):
+    refused(re.escape(message), parse, *arguments.split())
 
 
-def test_a_section_gives_defaults_and_typing_wins(tmp_path):
+def test_typed_options_replace_those_of_the_section(tmp_path):
     section = {"need": "m", "rate": 3e-4, "span": [-1, 2], "fast": True, "audio": False}
     section |= {"precision": "fp32", "random-units": 0.25, "count": 7, "whole": None}
     section |= {"same": False, "files": ["f", "g"]}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"s": section}))
     words = ["--config", str(tmp_path / "c.yaml"), "--stage", "s"]
-    numbers = {"rate": 3e-4, "span": (-1.0, 2.0), "count": 8, "inner": Inner(2.0, 0.25, 5, 9)}
+    numbers = {
+        "rate": 3e-4,
+        "span": (-1.0, 2.0),
+        "count": 8,
+        "inner": Inner(pull=2.0, noise=0.25, hidden=5, left_out=9),
+    }
     switches = {"fast": True, "audio": False, "same": False, "bf16": False}
     files = (Path("f"), Path("g"))
-    wanted = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
+    expected = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
     for typed in (["a", *words, "--count", "8"], ["--count=8", *words, "a"]):
-        assert parse_call("example", Example, typed)[0] == wanted
+        assert parse_call("example", Example, typed)[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -126,11 +135,11 @@ def test_a_section_gives_defaults_and_typing_wins(tmp_path):
         ("s:\n  count: 7\n", None, "name one with --stage: s"),
     ],
 )
-def test_a_bad_file_is_named_with_the_field(content, stage, message, tmp_path):
+def test_a_wrong_config_file_is_refused(content, stage, message, tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text(content)
     typed = ["--config", str(file), *(["--stage", stage] if stage else [])]
-    assert message in refused(str(file), parsed, *typed)
+    assert message in refused(str(file), parse, *typed)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +149,7 @@ def test_a_bad_file_is_named_with_the_field(content, stage, message, tmp_path):
         ("pretrain continue", "--start e --distort m+g+r --noise musan=m --no-same-masks", "a b"),
     ],
 )
-def test_the_printed_config_is_the_call(verb, typed, required, tmp_path, capsys):
+def test_the_printed_config_gives_the_same_call(verb, typed, required, tmp_path, capsys):
     call = [*verb.split(), *required.split()]
     assert parse_arguments([*call, *typed.split(), "--print_config"]) is None
     (tmp_path / "c.yaml").write_text(capsys.readouterr().out)
@@ -150,7 +159,7 @@ def test_the_printed_config_is_the_call(verb, typed, required, tmp_path, capsys)
     assert "config" not in yaml.safe_load((tmp_path / "c.yaml").read_text())
 
 
-def test_betas_that_adamw_cannot_have_are_refused():
+def test_a_beta_of_1_is_refused():
     call = ["pretrain", "hubert", "a", "b", "--adam-betas", "0.9", "1.0"]
     with pytest.raises(InputError, match="--adam-betas"):
         parse_arguments(call)

@@ -1,4 +1,4 @@
-"""The verbs: their help, their defaults, and how they fail."""
+"""Test the verbs: their help, their defaults, their sentences for bad input, and what they import."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ from speechssl.cli import (
     GROUPS,
     VERBS,
     config_of,
+    format_overview,
     main,
-    overview,
     parse_arguments,
 )
 from speechssl.cli.parser import make_parser
@@ -24,16 +24,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def options(call):
-    """The options of a call, as it is typed."""
-    parsed = parse_arguments(call.split())
-    assert parsed
-    return parsed[0]
+    """Parse a call as it is typed; return its options."""
+    parsed_call = parse_arguments(call.split())
+    assert parsed_call
+    return parsed_call[0]
 
 
 def refused(call, capsys):
-    """The one sentence with which a call ends."""
+    """Assert that a call ends with exit code 2 and one sentence on stderr; return the sentence."""
     assert main(call.split()) == 2
-    text = capsys.readouterr().err.rpartition("\r")[2]  # behind what a progress bar leaves
+    text = capsys.readouterr().err.rpartition("\r")[2]  # behind the text of a progress bar
     assert text.startswith("speechssl: ")
     assert text.count("\n") == 1
     return text
@@ -53,8 +53,8 @@ def test_every_verb_has_help_for_every_option_and_a_function(verb):
 def test_overviews_name_every_verb(capsys):
     for words in ([], ["--help"], ["units", "--help"], ["--version"]):
         assert main(words) == 0
-    assert all(overview("").count(f"\n  {verb} ") == 1 for verb in VERBS)
-    assert all(GROUPS[group] in overview(group) for group in GROUPS)
+    assert all(format_overview("").count(f"\n  {verb} ") == 1 for verb in VERBS)
+    assert all(GROUPS[group] in format_overview(group) for group in GROUPS)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_overviews_name_every_verb(capsys):
         ("answer --passage a.wav --question b.wav --systems speechbert", "a.wav"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence(call, message, tmp_path, monkeypatch, capsys):
+def test_bad_input_is_refused_by_one_sentence(call, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     assert message in refused(call, capsys)
@@ -98,11 +98,11 @@ def test_what_cannot_be_done_is_one_sentence(call, message, tmp_path, monkeypatc
         ("import speechssl.report.spoken_qa", {"torch", "transformers.modeling_utils"}),
     ],
 )
-def test_neither_help_nor_the_report_imports_much(loaded, heavy):
+def test_help_and_report_import_no_heavy_modules(loaded, heavy):
     code = f"""import sys
-from speechssl.cli import VERBS, config_of, overview
+from speechssl.cli import VERBS, config_of, format_overview
 from speechssl.cli.parser import make_parser
-overview("")
+format_overview("")
 for verb in VERBS:
     make_parser(verb, config_of(verb)).format_help()
 {loaded}
@@ -111,8 +111,8 @@ sys.exit(str({heavy} & set(sys.modules)))"""
     assert done.stderr.strip() == "set()"
 
 
-def test_the_overview_takes_no_time():
-    """A third of a second of processor time is what a user notices."""
+def test_the_overview_takes_less_than_a_user_notices():
+    """Users notice about a third of a second."""
     code = """import sys, time
 from speechssl.cli import main
 main(["--help"])
@@ -122,21 +122,24 @@ sys.exit(f"{time.process_time():.2f}")"""
 
 
 @pytest.mark.slow
-def test_an_answer_of_what_ships_imports_little_beside_torch(tmp_path):
-    """Every one of these takes a third of a second and more, transformers' models three seconds."""
+def test_an_answer_of_the_shipped_models_imports_little_beside_torch(tmp_path):
+    """Importing any of these modules takes a third of a second or more, transformers' models three
+    seconds."""
+    # two seconds of noise at four levels
     sound = np.random.default_rng(0).normal(0, 0.1, 32_000) * np.repeat([0.2, 1, 0.5, 0.1], 8_000)
     soundfile.write(tmp_path / "a.wav", sound, 16_000)
-    away = "transformers scipy sklearn pandas librosa matplotlib pyarrow torch._dynamo".split()
-    asked = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where?".split()
+    heavy = "transformers scipy sklearn pandas librosa matplotlib pyarrow torch._dynamo".split()
+    call = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where?".split()
     code = f"""import sys
 from speechssl.cli import main
-assert main({asked}) == 0
-sys.exit(str({{*{away}}} & set(sys.modules)))"""
+assert main({call}) == 0
+sys.exit(str({{*{heavy}}} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == "set()"
 
 
-def training(config):
+def get_training(config):
+    """Return the training options in the options of a verb."""
     for part in ("training", "qa", "options", "head"):
         if hasattr(config, part):
             config = getattr(config, part)
@@ -155,16 +158,19 @@ def training(config):
         ("train choice c o", BERT),
     ],
 )
-def test_adamw_and_the_longest_answer_are_by_default_those_of_the_source(verb, adam):
-    made = training(options(verb))
-    assert Adam(made.adam_betas, made.adam_epsilon, made.weight_decay) == adam
+def test_defaults_of_adamw_and_the_longest_answer_are_those_of_the_papers(verb, adam):
+    training = get_training(options(verb))
+    assert Adam(training.adam_betas, training.adam_epsilon, training.weight_decay) == adam
     longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
     assert longest is None or options(verb).qa.answer == longest
-    made = training(options(f"{verb} --adam-betas 0.8 0.9 --adam-epsilon 1e-3 --weight-decay 0.5"))
-    assert (made.adam_betas, made.adam_epsilon, made.weight_decay) == ((0.8, 0.9), 1e-3, 0.5)
+    typed = "--adam-betas 0.8 0.9 --adam-epsilon 1e-3 --weight-decay 0.5"
+    training = get_training(options(f"{verb} {typed}"))
+    assert training.adam_betas == (0.8, 0.9)
+    assert training.adam_epsilon == 1e-3
+    assert training.weight_decay == 0.5
 
 
-def test_options_become_three_stages():
+def test_options_of_speechbert_become_three_stages():
     o = options(
         "train speechbert corpus people-en/encoder out --word-steps 7 --mask-steps 8 "
         "--mask-learning-rate 3e-4 --steps 9 --horizon 20 --pull 0.5 --seed 3"

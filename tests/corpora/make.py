@@ -1,10 +1,12 @@
-"""Makes a tiny corpus in the layout of a published one, with invented content, to try its recipe.
+"""Make a miniature: a tiny corpus of invented content in the layout of a published one, to try the
+recipe of the published one.
 
     python tests/corpora/make.py nmsqa tiny/nmsqa
     speechssl prepare nmsqa tiny/nmsqa corpus
 
-Passages and questions are those of MiniSQA's generator, written as published ones are, and spoken
-by its voices. A function for each corpus writes them in its layout.
+Passages and questions come from MiniSQA's generator. They get capitals and punctuation, and are
+spoken by MiniSQA's voices. `write_CORPUS` writes them in the layout of a corpus. Short names: t is a
+passage, q a question, i its number.
 """
 
 from __future__ import annotations
@@ -32,41 +34,43 @@ from speechssl.options import Count, Whole, argument, option
 from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, speakers
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
-STOPS = {"en": (".", " "), "zh": ("。", "")}  # what ends a sentence, and what stands between two
+# language -> (the full stop, the string between sentences)
+STOPS = {"en": (".", " "), "zh": ("。", "")}
 
 
 @dataclass(frozen=True)
 class InventedQuestion:
-    """A question that its passage answers."""
+    """An invented question is answered by its passage."""
 
-    text: str  # as it is written
+    text: str  # with a capital and a question mark
     spoken: str
     answer: str
-    start: int  # characters, of the answer in the context
+    start: int  # offset of the answer in the context
     source: TextQuestion
     voice: Voice
 
 
 @dataclass(frozen=True)
 class InventedPassage:
-    """A passage with its questions. written: sentences with capitals and full stops, of the same
-    characters as those spoken."""
+    """An invented passage has sentences, as they are spoken and as they are written, and questions.
+    Characters have the same offsets in the spoken and the written form of a sentence."""
 
     split: str
     index: int
     language: str
     spoken: tuple[str, ...]
-    written: tuple[str, ...]
+    written: tuple[str, ...]  # with capitals and full stops
     questions: tuple[InventedQuestion, ...]
     voice: Voice
 
     @property
     def context(self) -> str:
+        """The written sentences, joined."""
         return STOPS[self.language][1].join(self.written)
 
     @cached_property
     def sounds(self) -> tuple[Spoken, ...]:
-        """The sentences, each with the pause after it."""
+        """The spoken sentences, each with the pause behind it."""
         sounds = []
         for sentence in self.spoken:
             sound = speak(sentence, self.voice)
@@ -75,8 +79,9 @@ class InventedPassage:
         return tuple(sounds)
 
     def times(self, question: InventedQuestion) -> tuple[float, float]:
-        """Seconds of the answer from the beginning of its sentence."""
-        sound, source = self.sounds[question.source.sentence], question.source
+        """Return start and end of the answer in seconds from the beginning of its sentence."""
+        source = question.source
+        sound = self.sounds[source.sentence]
         stop = source.start + len(question.answer)
         inside = []
         for word in sound.words:
@@ -85,24 +90,25 @@ class InventedPassage:
         return inside[0].start / sound.sample_rate, inside[-1].end / sound.sample_rate
 
     def seconds_before(self, sentence: int) -> float:
-        """Seconds of the sentences before this one."""
+        """Return the seconds of the sentences before the sentence with this number."""
         samples = sum(len(sound.samples) for sound in self.sounds[:sentence])
         return samples / self.sounds[0].sample_rate
 
 
-Content = dict[str, list[InventedPassage]]  # by split
+Content = dict[str, list[InventedPassage]]  # split -> its passages
 
 
 def invent(
     language: str, split: str, count: int, seed: int, questions: int
 ) -> Iterator[InventedPassage]:
-    """`count` passages, each with `questions` questions that it answers; the voices and the values
-    are those of the split alone."""
+    """Yield `count` passages, each with `questions` questions that it answers. Voices and values are
+    those of the split, and of no other."""
     stop, between = STOPS[language]
     for index in range(count):
         text = generate_passage(language, split, index, seed, questions, unanswerable=0.0)
         rng = random.Random(f"miniature {language} {split} {index} {seed}")
-        voice, *others = rng.sample(speakers(language, split), k=len(speakers(language, split)))
+        voices = speakers(language, split)
+        voice, *other_voices = rng.sample(voices, k=len(voices))
         written = tuple(s[0].upper() + s[1:] + stop for s in text.sentences)
         invented = []
         for i, q in enumerate(text.questions):
@@ -111,10 +117,23 @@ def invent(
             start = sum(len(s) + len(between) for s in written[: q.sentence]) + q.start
             question = q.text[0].upper() + q.text[1:] + ("?" if language == "en" else "？")
             invented.append(
-                InventedQuestion(question, q.text, answer, start, q, others[i % len(others)])
+                InventedQuestion(
+                    text=question,
+                    spoken=q.text,
+                    answer=answer,
+                    start=start,
+                    source=q,
+                    voice=other_voices[i % len(other_voices)],
+                )
             )
         yield InventedPassage(
-            split, index, language, text.sentences, written, tuple(invented), voice
+            split=split,
+            index=index,
+            language=language,
+            spoken=text.sentences,
+            written=written,
+            questions=tuple(invented),
+            voice=voice,
         )
 
 
@@ -123,11 +142,11 @@ def record(path: Path, samples: np.ndarray, rate: int) -> None:
     write_clip(path, samples, 0.0, len(samples) / rate, rate)
 
 
-def with_errors(
+def add_errors(
     words: Sequence[str], rate: float, others: Sequence[str], rng: random.Random
 ) -> list[str]:
-    """What a recogniser with about this word error rate might give: words replaced by others, or
-    left out."""
+    """Return words as a recogniser with about this word error rate might transcribe them: of the
+    errors, 80 % replace a word by one of `others`, and 20 % leave it out."""
     recognised = []
     for word in words:
         if rng.random() >= rate:
@@ -137,39 +156,43 @@ def with_errors(
     return recognised
 
 
-# ---- NMSQA as its authors release it: a Parquet file a split, segments as MP3 at 22,050 Hz, and
-# two JSON files that name them.
-#
-# `audio_full_*` of train and dev count from the beginning of the segment, as in the release; those
-# of test from that of the passage.
+# ---- NMSQA as its authors release it: a Parquet file for every split, segments as MP3 at 22,050 Hz,
+# and two JSON files that name them.
 
-PARAGRAPHS = 2  # an article
-ANNOTATORS = {"train": 1, "dev": 3, "test": 1}  # who give the same text, with one time among them
+PARAGRAPHS = 2  # in an article
+# split -> number of annotators, who all give the same text; a question has one time
+ANNOTATORS = {"train": 1, "dev": 3, "test": 1}
 
 
 def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
+    """Write NMSQA. As in the release, `audio_full_*` of train and dev count from the beginning of the
+    segment, and those of test from that of the passage."""
     for split, passages in content.items():
-        audio, people = root / f"{split}_audios", ANNOTATORS[split]
-        rows, questions, segments = [], {}, {}
+        audio = root / f"{split}_audios"
+        annotators = ANNOTATORS[split]
+        rows: list[dict[str, Any]] = []
+        questions: dict[str, str] = {}  # id -> recording
+        segments: dict[str, list[str]] = {}  # passage -> numbers of its segments
         for t in passages:
             place = f"{t.index // PARAGRAPHS}_{t.index % PARAGRAPHS}"
             segments[place] = [str(i) for i in range(len(t.sounds))]
             for i, sound in enumerate(t.sounds):
                 record(audio / f"context-{place}_{i}.mp3", sound.samples, sound.sample_rate)
             for i, question in enumerate(t.questions):
-                sentence, (start, end) = question.source.sentence, t.times(question)
+                sentence = question.source.sentence
+                start, end = t.times(question)
                 before = t.seconds_before(sentence) if split == "test" else 0.0
                 rate = float(t.sounds[0].sample_rate)
                 name = f"invented{split}{t.index:04d}{i:02d}"
                 answers = {
-                    "answer_start": [question.start] * people,
+                    "answer_start": [question.start] * annotators,
                     "audio_full_answer_end": [round(before + end, 2)],
                     "audio_full_answer_start": [round(before + start, 2)],
                     "audio_full_neg_answer_end": [],
                     "audio_full_neg_answer_start": [],
                     "audio_segment_answer_end": [round(end, 2)],
                     "audio_segment_answer_start": [round(start, 2)],
-                    "text": [question.answer] * people,
+                    "text": [question.answer] * annotators,
                 }
                 row = {
                     "id": name,
@@ -198,11 +221,13 @@ def write_nmsqa(content: Content, root: Path, rng: random.Random) -> None:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as a Parquet file. Lists in the column `answers` get a type, which pyarrow cannot
+    infer from empty lists."""
     import pyarrow
     from pyarrow import parquet
 
     table = pyarrow.Table.from_pylist(rows)
-    if "answers" in table.column_names:  # an empty list alone does not say of what it is one
+    if "answers" in table.column_names:
         kinds = dict.fromkeys(rows[0]["answers"], pyarrow.float64())
         kinds |= {"answer_start": pyarrow.int64(), "text": pyarrow.string()}
         lists = [(name, pyarrow.list_(kind)) for name, kind in kinds.items()]
@@ -213,21 +238,22 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
         parquet.write_table(table, temporary)
 
 
-# ---- SLUE-SQA-5 as the hub has it: Parquet files a split, recordings within, words with their
-# times, punctuation with -1.
+# ---- SLUE-SQA-5 as the hub has it: Parquet files with recordings in their cells. Words have times,
+# those of punctuation are -1.
 
-SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-VERIFIED = 1  # questions of the test set that are in its verified part too
+SPLITS = {"train": "train", "dev": "validation", "test": "test"}  # split -> its name in files
+VERIFIED = 1  # the first questions of the test set are in verified_test too
 
 
 def audio_cell(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
-    """A recording as a cell of a table."""
+    """Return a recording as the content of a table's cell."""
     with tempfile.TemporaryDirectory() as folder:
         record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
         return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
 
 
 def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
+    """Write SLUE-SQA-5."""
     for split, passages in content.items():
         rows = []
         for t in passages:
@@ -242,7 +268,8 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
             samples = np.concatenate([sound.samples for sound in t.sounds])
             document = audio_cell(f"document-{t.index}.wav", samples, t.sounds[0].sample_rate)
             for number, question in enumerate(t.questions):
-                sound, (start, end) = speak(question.spoken, question.voice), t.times(question)
+                sound = speak(question.spoken, question.voice)
+                start, end = t.times(question)
                 before = t.seconds_before(question.source.sentence)
                 name = f"question-{t.index}-{number}.wav"
                 row = {
@@ -274,31 +301,34 @@ def write_slue_sqa5(content: Content, root: Path, rng: random.Random) -> None:
 # ---- The corpora in SQuAD's JSON: Spoken-SQuAD (transcripts with errors, two noisier tests) and
 # ODSQA (Chinese, DRCD's schema).
 
-SPOKEN_SQUAD = {  # file -> split, word error rate, whether offsets are those of the transcript
+# file -> split, word error rate, whether offsets refer to the transcript (else to the true text)
+SPOKEN_SQUAD = {
     "spoken_train-v1.1.json": ("train", 0.227, True),
     "spoken_test-v1.1.json": ("test", 0.227, True),
     "spoken_test-v1.1_WER44.json": ("test", 0.442, False),
     "spoken_test-v1.1_WER54.json": ("test", 0.548, False),
-    # SQuAD's own, which is not in the release: with it there is a reference text
+    # SQuAD's own file, which is not in the release: it has the true texts
     "dev-v1.1.json": ("test", 0.0, False),
 }
-# file -> error rate of its questions
+# file -> character error rate of its questions
 ODSQA = {"ODSQA_spokenq_test-v1.1.json": 0.191, "ODSQA_textq_test-v1.1.json": 0.0}
 
 
 def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None:
-    """Questions whose answer did not survive in its transcript are left out of train and test; the
-    noisy tests keep them."""
+    """Write Spoken-SQuAD. Train and test leave out questions whose answer is not in the transcript;
+    the noisy tests keep them."""
     for name, (split, rate, offsets) in SPOKEN_SQUAD.items():
         data = []
         for t in content[split]:
             context = t.context
             answers = [(i, q.start, q.answer) for i, q in enumerate(t.questions)]
             others = [word for sentence in t.spoken for word in sentence.split()]
-            while rate:  # until an answer is left
-                context = " ".join(
-                    " ".join(with_errors(s.split(), rate, others, rng)) + "." for s in t.spoken
-                )
+            while rate:  # draw errors until the transcript has at least one answer
+                sentences = []
+                for sentence in t.spoken:
+                    words = add_errors(sentence.split(), rate, others, rng)
+                    sentences.append(" ".join(words) + ".")
+                context = " ".join(sentences)
                 surviving = []
                 for i, _, answer in answers:
                     if answer.lower() in context:
@@ -321,15 +351,17 @@ def write_spoken_squad(content: Content, root: Path, rng: random.Random) -> None
 
 
 def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
-    """The two tests with contexts as a recogniser gives them, one with such questions too (one is
-    empty), and recordings."""
+    """Write ODSQA: two tests whose contexts are transcripts with errors, their recordings, and
+    DRCD-TTS. The questions of one test are transcripts too, and one of them is empty."""
 
-    def article(t: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
-        """Answers are those of the text, at the first place that the context has them, else at the
-        place they had."""
-        name, qas = f"{9000 + t.index}-1", []
+    def make_article(t: InventedPassage, context: str, questions: Sequence[str]) -> dict[str, Any]:
+        """Make an article with one paragraph. The offset of an answer is that of its first
+        occurrence in the context, or in the true text where the context does not have it."""
+        name = f"{9000 + t.index}-1"
+        qas = []
         for i, (text, q) in enumerate(zip(questions, t.questions, strict=True), 1):
-            start = at if (at := context.find(q.answer)) >= 0 else q.start
+            offset = context.find(q.answer)
+            start = offset if offset >= 0 else q.start
             qas.append(
                 {
                     "id": f"{name}-{i}",
@@ -343,24 +375,28 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     contexts = []
     for t in content["test"]:
         others = list("".join(t.spoken))
-        contexts.append(
-            "".join("".join(with_errors(s, 0.191, others, rng)) + STOPS["zh"][0] for s in t.spoken)
-        )
+        context = ""
+        for sentence in t.spoken:
+            context += "".join(add_errors(sentence, 0.191, others, rng)) + STOPS["zh"][0]
+        contexts.append(context)
     for name, rate in ODSQA.items():
         data = []
         for t, context in zip(content["test"], contexts, strict=True):
-            texts = [
-                "".join(with_errors(q.spoken, rate, list(q.spoken), rng)) + "？" if rate else q.text
-                for q in t.questions
-            ]
-            data.append(article(t, context, texts))
-        if rate:  # as 6152-2-3, which the other file has not
+            texts = []
+            for q in t.questions:
+                if rate:
+                    transcript = add_errors(q.spoken, rate, list(q.spoken), rng)
+                    texts.append("".join(transcript) + "？")
+                else:
+                    texts.append(q.text)
+            data.append(make_article(t, context, texts))
+        if rate:  # an empty question that the other file lacks, such as 6152-2-3 of the release
             first = data[0]["paragraphs"][0]
             first["qas"].append(
                 {"id": f"{first['id']}-99", "question": "", "answers": first["qas"][0]["answers"]}
             )
         write_json(root / name, {"version": "1.3", "data": data})
-    for t in content["test"]:  # 16 kHz, a file a sentence, a file a question
+    for t in content["test"]:  # a file for every sentence and every question, at 16 kHz
         name = f"{9000 + t.index}-1"
         spoken = [(f"passages/{name}-{i}", sound) for i, sound in enumerate(t.sounds, 1)]
         spoken += [
@@ -373,24 +409,24 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
                 resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE),
                 SAMPLE_RATE,
             )
-    data = [article(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
+    data = [make_article(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
-# ---- The corpora of which people speak the questions alone: SQuAD-SRC (SQuAD's files, lists of
-# recordings) and SD-QA (TyDi's lines, a folder a dialect).
+# ---- The corpora whose questions alone are spoken: SQuAD-SRC (SQuAD's files, lists of recordings)
+# and SD-QA (TyDi's lines, a folder for every dialect).
 
-DIALECTS = {"usa": "US", "gbr": "GB"}  # and the region of their recogniser
+DIALECTS = {"usa": "US", "gbr": "GB"}  # dialect -> region of its recogniser
 
 
 def record_question(path: Path, question: InventedQuestion) -> None:
-    """Write what is asked, at 16 kHz."""
+    """Speak a question and write its recording, at 16 kHz."""
     sound = speak(question.spoken, question.voice)
     record(path, resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
 
 
 def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
-    """Recordings have their number and their speaker in their names."""
+    """Write SQuAD-SRC. The names of recordings have their number and their speaker."""
     speakers: dict[str, int] = {}  # name of a voice -> its number
     for split in ("train", "dev"):
         data: list[dict[str, Any]] = []
@@ -412,17 +448,18 @@ def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
 
 
 def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
-    """English in two dialects, which ask the same questions."""
+    """Write SD-QA: the same questions in two dialects of English."""
     for split in ("dev", "test"):
         folder = root / split / "eng"
-        asked = [(t, i, q) for t in content[split] for i, q in enumerate(t.questions)]
-        written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in asked]
+        questions = [(t, i, q) for t in content[split] for i, q in enumerate(t.questions)]
+        written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in questions]
         write_text(folder / f"english.{split}.txt", "\n".join(written) + "\n")
         for dialect, region in DIALECTS.items():
             lines: list[str] = []
             speakers = [",example_id,user_id,region,language,audio_file"]
-            for t, i, q in asked:
-                name, words = f"-{t.index + 1}{i:03d}", q.spoken.split()
+            for t, i, q in questions:
+                name = f"-{t.index + 1}{i:03d}"
+                words = q.spoken.split()
                 first = len(t.context[: q.start].encode())
                 span = {
                     "plaintext_start_byte": first,
@@ -435,7 +472,7 @@ def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
                     "document_title": f"Invented {t.index}",
                     "example_id": int(name),
                     "language": "english",
-                    "question_text": " ".join(with_errors(words, 0.2, words, rng)),
+                    "question_text": " ".join(add_errors(words, 0.2, words, rng)),
                 }
                 lines.append(json.dumps(line))
                 audio = f"wav_eng/{name}.wav"
@@ -447,21 +484,23 @@ def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
             write_text(folder / dialect / "metadata.csv", "\n".join(speakers) + "\n")
 
 
-# ---- TOEFL-QA: a text file a question, with its whole story, its four options, and after each
-# whether it is right.
+# ---- TOEFL-QA: a text file for every question, with its whole story and four options, each with 1
+# behind it if it is right, and otherwise 0.
 
 KINDS = ("conversation", "lecture")
 
 
 def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
-    """The first question of every split has two right options, as one in seven of the published."""
+    """Write TOEFL-QA. The first question of every split has two right options, as one in seven of the
+    published questions has."""
     for split, passages in content.items():
         for t in passages:
             story = f"tpo_{90 + t.index}-{KINDS[t.index % len(KINDS)]}_1"
             for i, question in enumerate(t.questions):
-                correct, options = question.source.correct, list(question.source.options)
+                correct = question.source.correct
+                options = list(question.source.options)
                 right = {correct}
-                if t.index == i == 0:
+                if t.index == 0 and i == 0:
                     other = (correct + 1) % 4
                     right.add(other)
                     options[other] = f"it was the {options[correct]}"
@@ -472,7 +511,7 @@ def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
                 write_text(root / "data" / split / f"{story}_{i + 1}", "\n".join(lines) + "\n")
 
 
-# name -> language, writer
+# corpus -> its language, and the function that writes it
 CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]] = {
     "nmsqa": ("en", write_nmsqa),
     "odsqa": ("zh", write_odsqa),
@@ -513,16 +552,17 @@ class Miniature:
 
 
 def make_miniature(o: Miniature) -> None:
-    """Write the tree, whole or not at all; one that is there already is left alone.
+    """Write the miniature, whole or not at all. A finished miniature is left alone.
 
     Raises InputError for an unknown corpus, and where `out` holds something else.
     """
     if o.corpus not in CORPORA:
         raise InputError(f"there is no miniature of {o.corpus}; choose from {', '.join(CORPORA)}")
     readme = README.format(o=o)
-    if o.out.exists() and not (o.out.is_dir() and not any(o.out.iterdir())):
-        made = o.out / "README.md"
-        if made.is_file() and made.read_text(encoding="utf-8") == readme:
+    is_empty = o.out.is_dir() and not any(o.out.iterdir())
+    if o.out.exists() and not is_empty:
+        written_readme = o.out / "README.md"
+        if written_readme.is_file() and written_readme.read_text(encoding="utf-8") == readme:
             print(f"{o.out}: an invented miniature of {o.corpus} (there already)")
             return
         raise InputError(
@@ -530,15 +570,14 @@ def make_miniature(o: Miniature) -> None:
         )
     language, write = CORPORA[o.corpus]
     counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
-    content = {
-        split: list(invent(language, split, count, o.seed, o.questions))
-        for split, count in counts.items()
-    }
+    content: Content = {}
+    for split, count in counts.items():
+        content[split] = list(invent(language, split, count, o.seed, o.questions))
     o.out.parent.mkdir(parents=True, exist_ok=True)
     parent = o.out.resolve().parent
     with tempfile.TemporaryDirectory(dir=parent, prefix=f".{o.out.name}-") as temporary:
         write(content, Path(temporary), random.Random(f"{o.corpus} {o.seed}"))
-        # one that is there stays: it may be a link, or that which the command is given in
+        # an existing folder stays: it may be a link, or the working folder
         o.out.mkdir(exist_ok=True)
         for path in Path(temporary).iterdir():
             shutil.move(path, o.out)

@@ -1,5 +1,5 @@
-"""Miniatures of published corpora: prepared as the corpora are, with their oddities and times; the
-same for the same seed."""
+"""Test miniatures of published corpora: they are prepared as the corpora are, and say that they are
+invented."""
 
 import itertools
 from importlib.util import find_spec
@@ -24,59 +24,73 @@ pytestmark = [
 REAL = Path(__file__).parents[3] / "shared/data"
 
 
-def few(out, corpus="toefl-qa", seed=0):
+def small(out, corpus="toefl-qa", seed=0):
+    """Make the options of a miniature with a passage a split."""
     counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
     return Miniature(corpus=corpus, out=out, seed=seed, **counts)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Corpus -> its miniature."""
+def miniatures(tmp_path_factory):
+    """Corpus -> the folder of its miniature."""
     root = tmp_path_factory.mktemp("miniatures")
     for name in CORPORA:
-        make_miniature(few(root / name, name))
+        make_miniature(small(root / name, name))
     return {name: root / name for name in CORPORA}
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_a_miniature_is_prepared_as_the_corpus_is_and_says_that_it_is_invented(
-    name, made, tmp_path, capsys
-):
-    assert (made[name] / "README.md").read_text().startswith(f"# Not {name}: an invented miniature")
+def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_path, capsys):
+    assert (
+        (miniatures[name] / "README.md")
+        .read_text()
+        .startswith(f"# Not {name}: an invented miniature")
+    )
     out = tmp_path / "corpus"
-    assert main(["prepare", name, str(made[name]), str(out)]) == 0
-    note, printed = synthetic_note(out), capsys.readouterr()
-    # miniatures with recordings
-    spoken = name in ("nmsqa", "odsqa", "slue-sqa5", "squad-src", "sd-qa")
-    said = "Synthetic speech: an invented miniature" if spoken else "An invented miniature."
-    assert note.startswith(said)
-    assert ("its recordings spoken by espeak-ng" in note) == spoken
-    of = f"{name}, an invented miniature of it, to which published counts do not apply:"
-    assert of in printed.out
+    assert main(["prepare", name, str(miniatures[name]), str(out)]) == 0
+    note = synthetic_note(out)
+    printed = capsys.readouterr()
+    has_recordings = name in ("nmsqa", "odsqa", "slue-sqa5", "squad-src", "sd-qa")
+    if has_recordings:
+        assert note.startswith("Synthetic speech: an invented miniature")
+    else:
+        assert note.startswith("An invented miniature.")
+    assert ("its recordings spoken by espeak-ng" in note) == has_recordings
+    title = f"{name}, an invented miniature of it, to which published counts do not apply:"
+    assert title in printed.out
     assert "DIFFERENT" not in printed.out
     assert "; published" not in printed.out
     assert ": 0passage" not in printed.err
     splits = read_json(out / "data_report.json")["splits"]
     for split, facts in splits.items():
+        # the empty question of ODSQA has no recording
         aside = {"it has no recording, and others have": 1} if split == "test-spokenq" else {}
         assert facts["set_aside"] == aside
-        assert facts["questions"]["kept"] + len(aside) == facts["questions"]["read"] > 0
+        assert facts["questions"]["read"] > 0
+        assert facts["questions"]["kept"] + len(aside) == facts["questions"]["read"]
         if name in ("nmsqa", "slue-sqa5"):
             assert facts["with_times"] == facts["answerable"]
-            assert not any("out" in f["done"] for f in facts["found"])
+            assert not any("out" in remark["done"] for remark in facts["found"])
 
 
-def test_slue_words_and_answers_lie_where_they_are_heard(made, tmp_path):
-    assert main(["prepare", "slue-sqa5", str(made["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
+def test_slue_words_and_answers_lie_where_they_are_heard(miniatures, tmp_path):
+    assert (
+        main(["prepare", "slue-sqa5", str(miniatures["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
+    )
     corpus = load_corpus(tmp_path / "corpus", "dev")
     (passage,) = corpus.passages.values()
-    sound, words = np.abs(read_audio(corpus.path(passage))), passage.words
+    sound = np.abs(read_audio(corpus.path(passage)))
+    words = passage.words
 
     def level(start, end):
+        """Return the mean magnitude between two times in seconds."""
         return sound[round(start * 16_000) : round(end * 16_000)].mean()
 
     loud = np.mean([level(w.start, w.end) for w in words])
-    pauses = [(a.end, b.start) for a, b in itertools.pairwise(words) if b.start - a.end > 0.2]
+    pauses = []
+    for word, next_word in itertools.pairwise(words):
+        if next_word.start - word.end > 0.2:
+            pauses.append((word.end, next_word.start))
     assert np.mean([level(*pause) for pause in pauses]) < 0.02 * loud
     for question in corpus.questions:
         (answer,) = question.answers
@@ -88,11 +102,9 @@ def test_slue_words_and_answers_lie_where_they_are_heard(made, tmp_path):
 @pytest.mark.skipif(
     not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
 )
-def test_nmsqa_has_the_schema_of_the_real_file(made):
+def test_the_miniature_of_nmsqa_has_the_published_schema(miniatures):
     from pyarrow import parquet
 
-    real, mine = (
-        parquet.read_schema(p)
-        for p in (REAL / "nmsqa/dev.parquet", made["nmsqa"] / "data.parquet/dev.parquet")
-    )
-    assert real.remove_metadata().equals(mine.remove_metadata())
+    published = parquet.read_schema(REAL / "nmsqa/dev.parquet")
+    invented = parquet.read_schema(miniatures["nmsqa"] / "data.parquet/dev.parquet")
+    assert published.remove_metadata().equals(invented.remove_metadata())

@@ -1,4 +1,4 @@
-"""Small files in the shapes of the published ones, and recordings."""
+"""Fixtures that write small files in the layouts of published corpora, and recordings."""
 
 import json
 from pathlib import Path
@@ -12,41 +12,46 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 @pytest.fixture
 def shared():
-    """A function: a file or folder of the shared real data, or the test is skipped."""
+    """A function (*parts of a path) -> the file or folder of the shared real data. The test is
+    skipped where it is absent."""
 
-    def shared(*parts):
+    def find_shared(*parts):
         path = SHARED.joinpath(*parts)
         if not path.exists():
             pytest.skip(f"the shared data folder is absent ({'/'.join(parts)})")
         return path
 
-    return shared
+    return find_shared
 
 
 @pytest.fixture
-def unmade(tmp_path):
-    """A folder to prepare a corpus in that is refused: when the test is over nothing is there."""
+def absent_out(tmp_path):
+    """An output folder for a corpus that is refused. After the test the folder must not exist."""
     yield tmp_path / "out"
     assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
 def squad_json():
-    """A function (path, *paragraphs (context, [(id, question, [(answer, start)...], more fields)]))
-    -> the path, as SQuAD JSON."""
+    """A function that writes SQuAD JSON with one article, and returns the path.
+
+    paragraphs: (context, questions); a question is (id, text, [(answer, offset), ...]), and
+    perhaps a dict of further fields. drcd: the article's id in DRCD, from which paragraphs get
+    theirs. top: fields beside `data`.
+    """
 
     def write(path, *paragraphs, drcd="", **top):
-        made = []
-        for number, (context, asked) in enumerate(paragraphs, 1):
+        records = []
+        for number, (context, questions) in enumerate(paragraphs, 1):
             qas = []
-            for name, question, answers, *more in asked:
+            for name, question, answers, *further in questions:
                 golds = [{"text": text, "answer_start": start} for text, start in answers]
                 qas.append({"id": name, "question": question, "answers": golds})
-                qas[-1].update(*more)
-            made.append({"context": context, "qas": qas})
+                qas[-1].update(*further)
+            records.append({"context": context, "qas": qas})
             if drcd:
-                made[-1]["id"] = f"{drcd}-{number}"
-        article = {"title": "Title", "paragraphs": made}
+                records[-1]["id"] = f"{drcd}-{number}"
+        article = {"title": "Title", "paragraphs": records}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"version": "1.1", "data": [article], **top}))
         return path
@@ -56,7 +61,7 @@ def squad_json():
 
 @pytest.fixture
 def recording():
-    """A function (path, seconds, rate, level) -> the samples written there, float32 (N,)."""
+    """A function that writes a recording of noise and returns its samples, float32 (N,)."""
 
     def write(path, seconds=0.3, rate=16_000, level=0.3):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Ids as names of files, and recordings joined of pieces without drift."""
+"""File names of ids, recordings that are joined without drift, sources of recordings, and CSV."""
 
 from fractions import Fraction
 from math import ceil
@@ -18,20 +18,24 @@ from speechssl.data.records import data_hash
 from ..files import refused, untouched
 
 
-def test_plain_ids_name_their_files_and_others_have_names_of_their_own():
+def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
     assert safe_name("tpo_1-lecture_2") == "tpo_1-lecture_2"
     names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
     files = [safe_name(n) for n in names]
     assert len(set(map(str.lower, files))) == len(names)
-    assert all("/" not in f and 0 < len(f) < 120 and f != "." for f in files)
+    for file in files:
+        assert "/" not in file
+        assert 0 < len(file) < 120
+        assert file != "."
 
 
-# ---- recordings in pieces
+# ---- recordings that are joined from pieces
 
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
 
 
 def noise(n, seed=0):
+    """Return n samples of noise."""
     return (0.1 * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
@@ -50,11 +54,11 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
 @given(
     st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27)
 )
-# 218.4 and 111.4 samples each: rounded one by one they would lose 10
+# at 16 kHz the pieces have 218.4 and 111.4 samples: rounded one by one they would lose 10 in all
 @example([(301, 22_050), (307, 44_100)] * 13)
-def test_rates_may_change_and_still_nothing_drifts(parts):
-    """A click in the middle of every piece is where the exact beginning of the piece says, in the
-    last as in the first."""
+def test_pieces_of_several_rates_do_not_drift(parts):
+    """Every piece has a click in its middle. In the joined recording it lies within two samples of
+    where the exact start of the piece puts it."""
     pieces = []
     for n, rate in parts:
         piece = np.zeros(n, np.float32)
@@ -80,14 +84,15 @@ def test_a_joined_passage_is_written_once(tmp_path):
     assert len(read_audio(out)) == joined.samples
     with untouched(out.parent):
         assert write_joined(sentences, out) == joined
-    out.with_suffix(".json").unlink()  # what a kill left is joined again, and other recordings are
+    out.with_suffix(".json").unlink()  # as after a kill: it is joined again
     assert write_joined(sentences, out) == joined
+    # other recordings are joined again as well
     assert write_joined(sentences[:2], out).lengths == joined.lengths[:2]
 
 
-def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
-    """NMSQA's have no count of their frames: the header guesses 10.543 s, decoding gives 10.536 s;
-    over 27 this is 0.19 s."""
+def test_the_length_of_an_mp3_is_that_of_its_decoded_samples(shared, tmp_path):
+    """The MP3s of NMSQA have no count of their frames. The header of this one estimates 10.543 s,
+    decoding gives 10.536 s: over 27 sentences the error would be 0.19 s."""
     path = shared("nmsqa", "context-34_4_4.mp3")
     samples, rate = read_native(path)
     assert (len(samples), rate) == (252_864, 24_000)
@@ -99,11 +104,11 @@ def test_a_real_mp3_is_as_long_as_what_is_decoded(shared, tmp_path):
     assert np.corrcoef(read_audio(tmp_path / "p.flac")[start:end], original)[0, 1] > 0.999
 
 
-# ---- sources of recordings: corpora, manifests, folders and files; every id once, and one
-# sentence where nothing is found
+# ---- sources of recordings: corpora, manifests, folders and files
 
 
 def ids(*arguments, **options):
+    """List the ids of a source's recordings."""
     return [r.id for r in list_recordings(*arguments, **options)]
 
 
@@ -124,18 +129,18 @@ def test_a_folder_is_read_however_deep_in_the_order_of_ids(tmp_path, capsys):
     for name in names.split():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
-    found = list_recordings(tmp_path)
-    assert [r.id for r in found] == ["a", "b/10", "b/2", "c", "z"]
-    assert (found[2].path, found[2].seconds) == (tmp_path / "b/2.WAV", None)
+    recordings = list_recordings(tmp_path)
+    assert [r.id for r in recordings] == ["a", "b/10", "b/2", "c", "z"]
+    assert (recordings[2].path, recordings[2].seconds) == (tmp_path / "b/2.WAV", None)
     assert "passed over 1 .m4a, 1 .sph; convert" in capsys.readouterr().err
-    assert ids(tmp_path / "b/10.mp3") == ["10"]  # one file is a source too
+    assert ids(tmp_path / "b/10.mp3") == ["10"]  # a file is a source too
 
 
 def test_a_jsonl_manifest_keeps_its_order(tmp_path):
     lines = ['{"audio": "x/b.wav", "id": "second"}', '{"audio": "/abs/a.flac", "seconds": 2}']
     (tmp_path / "m.jsonl").write_text("\n".join([*lines, '{"audio": "c.v1.wav", "id": 7}', "\n"]))
-    found = [(r.id, str(r.path), r.seconds) for r in list_recordings(tmp_path / "m.jsonl")]
-    assert found == [
+    recordings = [(r.id, str(r.path), r.seconds) for r in list_recordings(tmp_path / "m.jsonl")]
+    assert recordings == [
         ("second", str(tmp_path / "x/b.wav"), None),
         ("/abs/a", "/abs/a.flac", 2.0),
         ("7", str(tmp_path / "c.v1.wav"), None),
@@ -146,12 +151,12 @@ def test_a_jsonl_manifest_keeps_its_order(tmp_path):
 
 @pytest.mark.parametrize("root", ["relative", "absolute"])
 @pytest.mark.parametrize("lines", ["84/1.flac\t16000\n84/2.flac\t48000", "84/1.flac\n84/2.flac"])
-def test_the_manifests_of_fairseq(tmp_path, root, lines):
+def test_a_manifest_of_fairseq_begins_with_its_root(tmp_path, root, lines):
     (tmp_path / "audio").mkdir()
     path = tmp_path / ("train.tsv" if "\t" in lines else "train.txt")
     path.write_text(f"{'audio' if root == 'relative' else tmp_path / 'audio'}\n{lines}\n")
-    found = [(r.id, r.path) for r in list_recordings(path)]
-    assert found == [(f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)]
+    recordings = [(r.id, r.path) for r in list_recordings(path)]
+    assert recordings == [(f"84/{i}", tmp_path / f"audio/84/{i}.flac") for i in (1, 2)]
 
 
 @pytest.mark.parametrize("between", [",", ";", "\t"])
@@ -161,31 +166,32 @@ def test_a_table_with_a_column_of_audio_is_a_manifest(between, tmp_path):
         (tmp_path / f"{name}.wav").write_bytes(b"")
     rows = "audio,text,speaker,id\na.wav,one,x,\n b.wav ,two,y,second\n"
     path.write_text(rows.replace(",", between))
-    found = [(r.id, r.path.name, r.line) for r in list_recordings(path)]
-    assert found == [("a", "a.wav", 2), ("second", "b.wav", 3)]
+    recordings = [(r.id, r.path.name, r.line) for r in list_recordings(path)]
+    assert recordings == [("a", "a.wav", 2), ("second", "b.wav", 3)]
 
 
 @pytest.mark.parametrize(
-    ("total", "options", "drawn"),
+    ("total", "options", "count"),
     [
         (400, {}, 400),
         (3_999, {}, 400),
         (28_539, {}, 2_854),
-        (61, {"share": 0.1}, 7),  # what is asked for has no least number
+        (61, {"share": 0.1}, 7),  # a share that is given has no least number
         (5_000, {"count": 9}, 9),
     ],
 )
-def test_how_many_recordings_are_drawn(total, options, drawn):
-    chosen, card = sample_recordings(range(total), 3, **options)
-    assert card == {"recordings": drawn, "drawn_from": total}
-    assert (len(set(chosen)), chosen) == (drawn, sorted(chosen))
-    assert sample_recordings(range(total), 3, **options)[0] == chosen
-    if drawn < total:  # from all over the list
-        assert max(chosen) > drawn
-        assert sample_recordings(range(total), 4, **options)[0] != chosen
+def test_how_many_recordings_are_sampled(total, options, count):
+    sample, card = sample_recordings(range(total), seed=3, **options)
+    assert card == {"recordings": count, "drawn_from": total}
+    assert len(set(sample)) == count
+    assert sample == sorted(sample)
+    assert sample_recordings(range(total), seed=3, **options)[0] == sample
+    if count < total:
+        assert max(sample) > count  # not the first ones of the list
+        assert sample_recordings(range(total), seed=4, **options)[0] != sample
 
 
-# ---- quotation marks in tables: those that quote a cell, and those that are text
+# ---- quotation marks in tables: some quote a cell, and others are text
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])
@@ -200,8 +206,8 @@ def test_how_many_recordings_are_drawn(total, options, drawn):
     ],
 )
 def test_quotation_marks_that_can_be_read(delimiter, cell, text, tmp_path):
-    """In the middle of a cell they are text; cells that are quoted as in CSV may hold line breaks
-    and delimiters."""
+    """Quotation marks in the middle of a cell are text. Cells that are quoted as in CSV may hold
+    line breaks and delimiters."""
     lines = [["audio", "text"], ["a.wav", cell], ["b.wav", "two"]]
     (tmp_path / "list.csv").write_text("\ufeff" + "\n".join(map(delimiter.join, lines)))
     assert [row["text"] for row in read_csv(tmp_path / "list.csv", delimiter)] == [text, "two"]
@@ -233,14 +239,14 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
         ("nowhere", None, "does not exist"),
     ],
 )
-def test_what_is_wrong_with_a_source_is_one_sentence(tmp_path, name, content, message):
+def test_a_wrong_source_is_refused(tmp_path, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(message, list_recordings, tmp_path / name)
 
 
 @pytest.mark.parametrize("cell", ['"one', '"one" and more'])
-def test_a_quotation_mark_that_is_not_closed_is_text_between_tabs_alone(cell, tmp_path):
+def test_an_unclosed_quotation_mark_is_text_in_a_tsv_and_refused_in_a_csv(cell, tmp_path):
     (tmp_path / "list.csv").write_text(f"audio,text\na.wav,{cell}\nb.wav,two\n")
     refused("list.csv, line .* is no whole CSV", read_csv, tmp_path / "list.csv")
     (tmp_path / "list.tsv").write_text(f"audio\ttext\na.wav\t{cell}\nb.wav\ttwo\n")

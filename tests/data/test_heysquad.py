@@ -1,4 +1,4 @@
-"""HeySQuAD: tables with recordings in them, and the JSON files of transcribed questions."""
+"""Test HeySQuAD: tables with recordings in their cells, and JSON files of transcribed questions."""
 
 import numpy as np
 import pytest
@@ -7,25 +7,33 @@ from speechssl.data.heysquad import prepare_heysquad
 from speechssl.data.options import HeySquad
 from speechssl.data.records import load_corpus
 
-from ..files import refused, remarks, wav, write_parquet
+from ..files import collect_remarks, refused, wav, write_parquet
 
 CONTEXT = "Ann was born in Rome."
 
 
 def noise(seconds=0.25, rate=16_000):
+    """Return the bytes of a recording of noise."""
     return wav(np.random.default_rng(0).uniform(-0.3, 0.3, round(seconds * rate)), rate)
 
 
 def row(name, question="Where?", answers=(("Rome", 16),), audio=b"", context=CONTEXT):
-    made = {"id": name, "audio": {"bytes": audio or noise(), "path": f"{name}.wav"}}
-    made |= {"transcription": question.lower(), "question": question, "context": context}
-    made["answers"] = [{"answer_start": start, "text": text} for text, start in answers]
-    plausible = None if answers else [{"answer_start": 0, "text": "Ann"}]
-    return made | {"is_impossible": not answers, "plausible_answers": plausible}
+    """Make the row of a question. answers: (text, offset in the context)."""
+    return {
+        "id": name,
+        "audio": {"bytes": audio or noise(), "path": f"{name}.wav"},
+        "transcription": question.lower(),
+        "question": question,
+        "context": context,
+        "answers": [{"answer_start": start, "text": text} for text, start in answers],
+        "is_impossible": not answers,
+        "plausible_answers": None if answers else [{"answer_start": 0, "text": "Ann"}],
+    }
 
 
 @pytest.fixture
 def source(tmp_path):
+    """Two tables of train, in which the id q1 occurs twice, and one of dev."""
     first = [row("q1", audio=noise(0.5, 24_000)), row("q2", "Who?", ())]
     second = [row("q3", context="Another."), row("q1", "In which town?")]
     tables = {"train-00000-of-00002": first, "train-00001-of-00002": second}
@@ -35,11 +43,12 @@ def source(tmp_path):
 
 
 def prepare(source, out, **options):
+    """Prepare the corpus, and return its data report."""
     return prepare_heysquad(HeySquad(source=source, out=out, workers=1, **options))
 
 
 @pytest.mark.slow
-def test_tables(source, tmp_path):
+def test_tables_become_splits_with_recordings(source, tmp_path):
     splits = prepare(source, tmp_path / "out")["splits"]
     corpus = load_corpus(tmp_path / "out", "train")
     assert [q.id for q in corpus.questions] == ["q1", "q2", "q1#2", "q3"]
@@ -51,10 +60,12 @@ def test_tables(source, tmp_path):
     counts = splits["train"]["questions"]
     assert (counts["read"], counts["kept"], counts["published"]) == (4, 4, 71_990)
     assert splits["dev"]["questions"]["published"] == 4_158
-    odd = {"ids that occur twice": 1, "answers whose offset does not match": 1}
-    assert remarks(splits["train"]) == odd
+    assert collect_remarks(splits["train"]) == {
+        "ids that occur twice": 1,
+        "answers whose offset does not match": 1,
+    }
     first, *others = sorted((tmp_path / "out").glob("*/audio/*.flac"))
-    (tmp_path / "out/card.json").unlink()  # a killed run writes only what is not there
+    (tmp_path / "out/card.json").unlink()  # as after a kill: only missing recordings are written
     first.unlink()
     before = [path.stat().st_mtime_ns for path in others]
     prepare(source, tmp_path / "out")
@@ -62,7 +73,7 @@ def test_tables(source, tmp_path):
     assert before == [path.stat().st_mtime_ns for path in others]
 
 
-def test_recordings_that_are_missing_or_damaged(tmp_path):
+def test_missing_and_damaged_recordings_are_set_aside(tmp_path):
     damaged, missing = row("damaged", audio=b"RIFF----WAVE"), row("missing") | {"audio": None}
     write_parquet(tmp_path / "in/validation-0.parquet", [row("fine"), damaged, missing])
     report = prepare(tmp_path / "in", tmp_path / "out")
@@ -83,16 +94,17 @@ def test_recordings_that_are_missing_or_damaged(tmp_path):
         ("default/validation/0000.parquet", "dev"),
     ],
 )
-def test_layouts(tmp_path, name, split):
-    asked = row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
-    write_parquet(tmp_path / "in" / name, [asked])
+def test_the_split_is_found_in_other_layouts(tmp_path, name, split):
+    # some copies of the release have answers as a record of lists
+    question = row("q") | {"answers": {"text": ["Rome"], "answer_start": [16]}}
+    write_parquet(tmp_path / "in" / name, [question])
     prepare(tmp_path / "in", tmp_path / "out")
     (question,) = load_corpus(tmp_path / "out", split).questions
     assert (question.seconds, question.transcript) == (0.25, "where?")
     assert question.answers[0].char_start == 16
 
 
-def test_the_json_files(tmp_path, squad_json):
+def test_json_files_of_transcribed_and_of_written_questions(tmp_path, squad_json):
     texts = {"human-transcribed": "wear", "original": "Where?"}
     for kind, text in texts.items():
         path = tmp_path / f"HeySQuAD_json/HeySQuAD_test/dev-common-{kind}-1002.json"
@@ -104,9 +116,9 @@ def test_the_json_files(tmp_path, squad_json):
     assert report["splits"]["dev-common-original"]["questions"]["published"] == 1_002
 
 
-def test_a_damaged_table_and_another_one_are_one_sentence(source, unmade):
+def test_a_damaged_table_and_one_of_another_schema_are_refused(source, absent_out):
     path = source / "data/validation-00000-of-00001.parquet"
     path.write_bytes(path.read_bytes()[:-7])
-    refused(f"{path.name} is not a whole Parquet file", prepare, source, unmade)
+    refused(f"{path.name} is not a whole Parquet file", prepare, source, absent_out)
     write_parquet(path, [{"id": "q", "text": "another table"}])
-    refused(f"{path.name}, row 0: the record has no `question`", prepare, source, unmade)
+    refused(f"{path.name}, row 0: the record has no `question`", prepare, source, absent_out)

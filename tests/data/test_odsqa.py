@@ -1,4 +1,5 @@
-"""ODSQA: both tests, the companions, DRCD beside them, and recordings of sentences."""
+"""Test ODSQA: both tests, the companions DRCD-TTS and DRCD-backtrans, the original texts of DRCD,
+and recordings of sentences."""
 
 import numpy as np
 import pytest
@@ -11,28 +12,30 @@ from speechssl.data.records import load_corpus
 from ..files import refused
 
 TRANSCRIPT = "在歐洲梵語的學術研究"
-ASKED = [
+QUESTIONS = [  # (id, text, [(answer, offset), ...])
     ("1147-1-1", "哪一地區？", [("歐洲", 1), ("歐洲", 1)]),
     ("1147-1-2", "哪一語言？", [("梵語", 3)]),
 ]
 
 
 def prepare(source, out, **options):
+    """Prepare the corpus, and return its data report."""
     return prepare_odsqa(Odsqa(source=source, out=out, workers=1, **options))
 
 
 @pytest.fixture
 def source(tmp_path, squad_json):
-    """As published; a question is empty in the spoken version and absent from the other, and a
-    paragraph has no question."""
-    root, empty = tmp_path / "ODSQA", ("沒有問題", [])
-    squad_json(root / "ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED[:1]), empty, drcd="1147")
+    """Both tests. The second question is empty in the spoken test and absent from the text test; a
+    second paragraph has no question."""
+    root = tmp_path / "ODSQA"
+    empty = ("沒有問題", [])
+    squad_json(root / "ODSQA_textq_test-v1.1.json", (TRANSCRIPT, QUESTIONS[:1]), empty, drcd="1147")
     spoken = [("1147-1-1", "哪一地趣", [("歐洲", 1), ("歐洲", 1)]), ("1147-1-2", "", [("梵語", 3)])]
     squad_json(root / "ODSQA_spokenq_test-v1.1.json", (TRANSCRIPT, spoken), empty, drcd="1147")
     return root
 
 
-def test_both_tests(source, tmp_path):
+def test_the_text_test_gives_the_spoken_test_its_texts(source, tmp_path):
     report = prepare(source, tmp_path / "out")
     splits = ("test-textq", "test-spokenq")
     text, spoken = (load_corpus(tmp_path / "out", split) for split in splits)
@@ -46,10 +49,10 @@ def test_both_tests(source, tmp_path):
     assert (counts["kept"], counts["published"], counts["agrees"]) == (2, 1_465, False)
 
 
-def test_beside_drcd_texts_are_those_that_were_read_out(source, tmp_path, squad_json):
+def test_texts_of_drcd_replace_transcripts_as_the_text(source, tmp_path, squad_json):
     text = "　在歐洲，梵語的學術研究"
-    asked = [("1147-1-1", "歐洲哪裡？", [("歐洲", 2)])]
-    squad_json(source / "DRCD_dev.json", (text, asked), drcd="1147")
+    questions = [("1147-1-1", "歐洲哪裡？", [("歐洲", 2)])]
+    squad_json(source / "DRCD_dev.json", (text, questions), drcd="1147")
     prepare(source, tmp_path / "texts")
     corpus = load_corpus(tmp_path / "texts", "test-spokenq")
     passage, question = corpus.passages["1147-1"], corpus.questions[0]
@@ -69,8 +72,8 @@ def test_beside_drcd_texts_are_those_that_were_read_out(source, tmp_path, squad_
         ("ODSQA_spokenq_test-v1.1.json", "test-spokenq"),
     ],
 )
-def test_files_are_known_by_their_names(tmp_path, squad_json, name, split):
-    squad_json(tmp_path / "in" / name, (TRANSCRIPT, ASKED), drcd="1147")
+def test_the_name_of_a_file_gives_its_split(tmp_path, squad_json, name, split):
+    squad_json(tmp_path / "in" / name, (TRANSCRIPT, QUESTIONS), drcd="1147")
     assert list(prepare(tmp_path / "in", tmp_path / "out")["splits"]) == [split]
     corpus = load_corpus(tmp_path / "out", split)
     assert corpus.questions[0].answers[0].char_start == 1
@@ -78,10 +81,10 @@ def test_files_are_known_by_their_names(tmp_path, squad_json, name, split):
     assert bool(corpus.passages["1147-1"].text) == split.endswith("backtrans")
 
 
-def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, recording):
+def test_sentences_are_joined_unless_one_is_missing(source, tmp_path, recording):
     folder = source / "audio_data"
     sentences = [recording(folder / f"1147-1-{n}.wav", 0.3 + n / 16_000) for n in (1, 2, 3)]
-    asked = recording(folder / "question/1147-1-1.wav", 0.2)
+    question = recording(folder / "question/1147-1-1.wav", 0.2)
     for n in (1, 3):
         recording(folder / f"1147-2-{n}.wav")
     recording(folder / "9-9-9.wav")
@@ -90,7 +93,10 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     samples, _ = soundfile.read(corpus.path(corpus.passages["1147-1"]))
     assert np.allclose(samples, np.concatenate(sentences), atol=2 / 32_768)
     audio = str(source.resolve() / "audio_data/question/1147-1-1.wav")
-    assert (corpus.questions[0].audio, corpus.questions[0].seconds) == (audio, len(asked) / 16_000)
+    assert (corpus.questions[0].audio, corpus.questions[0].seconds) == (
+        audio,
+        len(question) / 16_000,
+    )
     assert facts["set_aside"] == {
         "segments of its recording are missing": 1,
         "it has no recording, and others have": 1,
@@ -99,19 +105,19 @@ def test_sentences_are_joined_to_the_sample_and_holes_are_not(source, tmp_path, 
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
-def test_what_is_wrong_is_one_sentence(source, squad_json, recording, unmade):
-    squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, ASKED), drcd="1147")
-    refused("look like test-textq", prepare, source, unmade)
+def test_wrong_sources_are_refused(source, squad_json, recording, absent_out):
+    squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, QUESTIONS), drcd="1147")
+    refused("look like test-textq", prepare, source, absent_out)
     (source / "copy/ODSQA_textq_test-v1.1.json").write_text("{")
-    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare, source / "copy", unmade)
+    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare, source / "copy", absent_out)
     (source / "copy/ODSQA_textq_test-v1.1.json").unlink()
     for folder in ("ann", "bob"):
         recording(source / folder / "question/1147-1-1.wav")
-    refused("ann/.* and .*bob/.* are both called 1147-1-1", prepare, source, unmade)
+    refused("ann/.* and .*bob/.* are both called 1147-1-1", prepare, source, absent_out)
 
 
 @pytest.mark.slow
-def test_the_real_text_questions(shared, tmp_path):
+def test_the_published_text_test(shared, tmp_path):
     facts = prepare(shared("odsqa"), tmp_path / "out")["splits"]["test-textq"]
     for kind, number in (("passages", 606), ("questions", 1_464)):
         assert (facts[kind]["kept"], facts[kind]["agrees"]) == (number, True)

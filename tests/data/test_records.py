@@ -1,4 +1,5 @@
-"""Manifests: a round trip, and one sentence with file and line for every kind of damage."""
+"""Test manifests: records that are written and read again, every kind of damage, and the places of
+answers in a text."""
 
 import json
 from dataclasses import replace
@@ -14,19 +15,34 @@ from speechssl.data.records import (
     Passage,
     Question,
     Span,
+    find_occurrences,
     load_corpus,
     locate,
-    occurrences,
     write_records,
 )
 
 from ..files import refused, write_lines
 
 WORDS = (Span("the", 0.0, 0.3), Span("cat", 0.3, 0.8))
-PASSAGE = Passage("p1", "audio/p1.flac", 4.0, "the cat sat", "amy", "en", WORDS)
-ANSWERS = (Answer("the cat", 0.0, 0.8, 0),)
+PASSAGE = Passage(
+    id="p1",
+    audio="audio/p1.flac",
+    seconds=4.0,
+    text="the cat sat",
+    speaker="amy",
+    words=WORDS,
+)
+ANSWERS = (Answer("the cat", start=0.0, end=0.8, char_start=0),)
 QUESTION = Question(
-    "q1", "p1", "audio/q1.flac", 1.5, "who sat", "bob", "en", ANSWERS, ("cat", "dog"), (0,)
+    id="q1",
+    passage="p1",
+    audio="audio/q1.flac",
+    seconds=1.5,
+    text="who sat",
+    speaker="bob",
+    answers=ANSWERS,
+    options=("cat", "dog"),
+    correct=(0,),
 )
 
 texts = st.text(max_size=12)
@@ -39,10 +55,10 @@ spans = st.lists(
 @pytest.mark.slow
 @given(text=texts, words=spans, options=st.lists(texts, max_size=3))
 def test_records_survive_their_manifests(tmp_path_factory, text, words, options):
-    """Any text does: a line separator inside a string (U+0085, U+2028) is no end of a line."""
+    """Texts may have any characters: U+0085 and U+2028 in a text end no line of the manifest."""
     folder = tmp_path_factory.mktemp("records")
-    passages = [Passage("p", "", 0.0, text, words=words, transcript=text)]
-    passages += [Passage("q", "", 1000.0, "a\u2028b\x85c\rd\ne", phones=words)]
+    passages = [Passage("p", text=text, words=words, transcript=text)]
+    passages += [Passage("q", seconds=1000.0, text="a\u2028b\x85c\rd\ne", phones=words)]
     answers = (Answer(text), Answer(text, char_start=3), Answer("x", 0.5, 2.0))
     correct = tuple(range(len(options)))
     question = Question("1", "q", text=text, answers=answers, options=tuple(options))
@@ -58,22 +74,23 @@ def test_records_survive_their_manifests(tmp_path_factory, text, words, options)
 def corpus(tmp_path):
     """A corpus of two passages and three questions, one of them without an answer."""
     other = replace(PASSAGE, id="p2", audio="audio/p2.flac", words=())
-    two = replace(QUESTION, id="q2", passage="p2", answers=(), options=(), correct=())
-    three = replace(QUESTION, id="q3", answers=(Answer("cat"),))
+    unanswerable = replace(QUESTION, id="q2", passage="p2", answers=(), options=(), correct=())
+    untimed = replace(QUESTION, id="q3", answers=(Answer("cat"),))
     (tmp_path / "audio").mkdir()
     for name in ("p1", "p2", "q1"):
         (tmp_path / "audio" / f"{name}.flac").touch()
     write_records(tmp_path / "dev" / "passages.jsonl", [PASSAGE, other])
-    write_records(tmp_path / "dev" / "questions.jsonl", [QUESTION, two, three])
+    write_records(tmp_path / "dev" / "questions.jsonl", [QUESTION, unanswerable, untimed])
     return tmp_path
 
 
-def test_a_corpus(corpus):
-    found = load_corpus(corpus, "dev")
-    assert list(found.passages) == ["p1", "p2"]
-    assert (found.passages["p1"], found.questions[0]) == (PASSAGE, QUESTION)
-    assert [q.id for q in found.answerable] == ["q1", "q3"]
-    assert found.path(QUESTION) == corpus / "audio" / "q1.flac"
+def test_a_corpus_is_loaded(corpus):
+    data = load_corpus(corpus, "dev")
+    assert list(data.passages) == ["p1", "p2"]
+    assert data.passages["p1"] == PASSAGE
+    assert data.questions[0] == QUESTION
+    assert [q.id for q in data.answerable] == ["q1", "q3"]
+    assert data.path(QUESTION) == corpus / "audio" / "q1.flac"
     late = replace(QUESTION, answers=(Answer("x", 3.0, 4.04),))  # an answer may end a little late
     write_records(corpus / "dev" / "questions.jsonl", [late])
     assert load_corpus(corpus, "dev").questions == (late,)
@@ -87,16 +104,16 @@ def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path):
     spoken = {"id": "q1", "audio": "dev/wav/p1.flac", "passage": "p1", "answers": [answer]}
     written = {"id": "q2", "text": "who?", "passage": "p1", "answers": []}
     write_lines(tmp_path / "dev/questions.jsonl", [spoken, written])
-    found = load_corpus(tmp_path, "dev")
-    assert found.passages == {"p1": Passage("p1", "dev/wav/p1.flac", 2.5, "", "", "en")}
-    assert [(q.audio, q.seconds) for q in found.questions] == [("dev/wav/p1.flac", 2.5), ("", 0.0)]
+    data = load_corpus(tmp_path, "dev")
+    assert data.passages == {"p1": Passage("p1", audio="dev/wav/p1.flac", seconds=2.5)}
+    assert [(q.audio, q.seconds) for q in data.questions] == [("dev/wav/p1.flac", 2.5), ("", 0.0)]
 
 
-X = {"text": "x"}
+X = {"text": "x"}  # an answer
 
 
 @pytest.mark.parametrize(
-    ("manifest", "line", "what"),
+    ("manifest", "line", "message"),
     [
         ("passages", {"id": "p1"}, "the id p1 occurs twice"),
         ("passages", {"audio": "audio/gone.flac"}, "which does not exist"),
@@ -119,17 +136,18 @@ X = {"text": "x"}
         ("questions", {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
     ],
 )
-def test_a_damaged_line(corpus, manifest, line, what):
-    """The second record of a manifest, after a blank line: it stands on line 3."""
+def test_a_damaged_line_is_named(corpus, manifest, line, message):
+    """The second record of a manifest is changed by fields, or replaced by a text. It is behind a
+    blank line, on line 3."""
     path = corpus / "dev" / f"{manifest}.jsonl"
     first, second, *rest = path.read_text(encoding="utf-8").split("\n")
     if isinstance(line, dict):
         line = json.dumps(json.loads(second) | line)
     path.write_text("\n".join([first, "", line, *rest]), encoding="utf-8")
-    assert what in refused(f"{path}:3", load_corpus, corpus, "dev")
+    assert message in refused(f"{path}:3", load_corpus, corpus, "dev")
 
 
-def test_manifests_that_are_missing_or_not_text(corpus):
+def test_missing_manifests_and_those_that_are_no_text_are_refused(corpus):
     refused("it has the splits dev: name one", load_corpus, corpus, "test")
     refused("prepare one", load_corpus, corpus / "no", "dev")
     manifest = corpus / "dev" / "questions.jsonl"
@@ -137,12 +155,12 @@ def test_manifests_that_are_missing_or_not_text(corpus):
     refused(f"cannot read .*{manifest}", load_corpus, corpus, "dev")
 
 
-# ---- places of answers in what is written
+# ---- places of answers in a text
 
 
 def test_occurrences_are_whole_words_in_english_and_may_overlap():
-    assert occurrences("aa baa aa", "aa", "en") == [0, 7]
-    assert occurrences("好好好", "好好", "zh") == [0, 1]
+    assert find_occurrences("aa baa aa", "aa", "en") == [0, 7]
+    assert find_occurrences("好好好", "好好", "zh") == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""SD-QA: TyDi's lines with byte offsets, a split a dialect, speakers, and recordings by id."""
+"""Test SD-QA: lines of TyDi with byte offsets, a split for every dialect, speakers, and recordings
+by id."""
 
 import gzip
 import json
@@ -14,10 +15,12 @@ from speechssl.results import read_rows
 from ..files import refused, write_lines
 
 ARTICLE = "Žižkov is where Ann was born, in 1904."
-NONE = (-1, -1)
+NONE = (-1, -1)  # the byte span of no answer
 
 
 def annotation(answer=NONE, candidate=-1, yes_no="NONE"):
+    """Make an annotation. answer: span in bytes of the article; candidate: number of the
+    paragraph."""
     first, last = answer
     return {
         "annotation_id": 12852520138824648163,
@@ -28,23 +31,33 @@ def annotation(answer=NONE, candidate=-1, yes_no="NONE"):
 
 
 def line(number, question, *annotations, article=ARTICLE, title="Ann"):
-    made = {"example_id": number, "question_text": question, "annotations": annotations}
-    made |= {"document_plaintext": article, "document_title": title, "language": "english"}
-    return made | {"passage_answer_candidates": [{"plaintext_start_byte": 0}]}
+    """Make a line of a file: a question as a recogniser understood it, and its article."""
+    return {
+        "example_id": number,
+        "question_text": question,
+        "annotations": annotations,
+        "document_plaintext": article,
+        "document_title": title,
+        "language": "english",
+        "passage_answer_candidates": [{"plaintext_start_byte": 0}],
+    }
 
 
 def write_examples(path, *lines):
+    """Write lines as a compressed JSONL file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
 
 
 def prepare(source, out, **options):
+    """Prepare the corpus, and return its data report."""
     return prepare_sd_qa(SdQa(source=source, out=out, workers=1, **options))
 
 
 @pytest.fixture
 def source(tmp_path, recording):
-    """English of New Zealand, by two recognisers; bytes 0 to 8 of the article are Žižkov."""
+    """The test questions of New Zealand, transcribed by two recognisers. In the article, bytes 0 to
+    8 are Žižkov, and bytes 35 to 39 are 1904."""
     root = tmp_path / "SD-QA/test/eng"
     year, place = annotation((35, 39), 0), annotation((0, 8), 0)
     when = line(-7, "when was Anne born", year, annotation(), year)
@@ -66,7 +79,7 @@ def source(tmp_path, recording):
     return tmp_path / "SD-QA"
 
 
-def test_a_dialect(source, tmp_path):
+def test_the_records_of_a_dialect(source, tmp_path):
     report = prepare(source, tmp_path / "out")
     facts = report["splits"]["test-eng-nzl"]
     assert facts["set_aside"] == {
@@ -76,7 +89,7 @@ def test_a_dialect(source, tmp_path):
     }
     counts = facts["questions"]
     assert (counts["read"], counts["kept"], counts["published"]) == (6, 3, 1_031)
-    assert report["absent"] == ["dev-eng-nzl"]  # of the dialect that is there
+    assert report["absent"] == ["dev-eng-nzl"]  # only of dialects that are present
     corpus = load_corpus(tmp_path / "out", "test-eng-nzl")
     assert [p.text for p in corpus.passages.values()] == [ARTICLE, "Bob."]
     when, where, why = corpus.questions
@@ -96,7 +109,8 @@ def test_a_dialect(source, tmp_path):
     ],
 )
 def test_other_languages_are_scored(tmp_path, name, split, language):
-    """Of a recogniser that is the dialect's own the transcript counts."""
+    """The dialect ind has the transcript of the recogniser IN, which is its own; others have that
+    of the first recogniser by name, BD. Answers in these languages are scored."""
     for region in ("BD", "IN"):
         write_examples(tmp_path / "in" / (name % region), line(1, region, annotation((0, 8), 0)))
     report = prepare(tmp_path / "in", tmp_path / "out")
@@ -111,15 +125,15 @@ def test_other_languages_are_scored(tmp_path, name, split, language):
     assert values == {"em": 100, "f1": 100}
 
 
-def test_a_damaged_file_is_one_sentence(source, unmade):
+def test_a_damaged_file_is_refused(source, absent_out):
     path = source / "test/eng/nzl/english.test.nzl-en-NZ.jsonl.gz"
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    refused(f"{path.name} is not whole", prepare, source, unmade)
+    refused(f"{path.name} is not whole", prepare, source, absent_out)
     write_examples(path, {"example_id": 1})
-    refused(f"{path.name}:1: the record has no `", prepare, source, unmade)
+    refused(f"{path.name}:1: the record has no `", prepare, source, absent_out)
 
 
-def test_recordings_of_one_name_in_two_folders_are_refused(source, unmade, recording):
+def test_recordings_of_one_name_in_two_folders_are_refused(source, absent_out, recording):
     recording(source / "test/eng/nzl/other/11.wav")
-    refused("are both called 11", prepare, source, unmade)
+    refused("are both called 11", prepare, source, absent_out)

@@ -1,5 +1,5 @@
-"""SQuAD-SRC: SQuAD's files, lists of recordings, and recordings with numbers and speakers in their
-names."""
+"""Test SQuAD-SRC: SQuAD's files, lists of recordings, and recordings whose names have numbers and
+speakers."""
 
 import pytest
 
@@ -7,21 +7,23 @@ from speechssl.data.options import SquadSrc
 from speechssl.data.records import load_corpus
 from speechssl.data.squad_src import prepare_squad_src
 
-from ..files import refused, remarks
+from ..files import collect_remarks, refused
 
 CONTEXT = "Ann was born in Rome."
-ASKED = [("56be4db0", "Where?", [("Rome", 16)]), ("56be4db1", "Who?", [("Ann", 0)])]
+QUESTIONS = [("56be4db0", "Where?", [("Rome", 16)]), ("56be4db1", "Who?", [("Ann", 0)])]
 
 
 def prepare(source, out, **options):
+    """Prepare the corpus, and return its data report."""
     return prepare_squad_src(SquadSrc(source=source, out=out, workers=1, **options))
 
 
 @pytest.fixture
 def source(tmp_path, squad_json, recording):
+    """The development file, its list, and recordings of its two questions."""
     root = tmp_path / "SQuAD-SRC"
-    squad_json(root / "dev-v1.1.json", (CONTEXT, ASKED))
-    lines = [f"DEV{number:06d}\t{name}" for number, (name, *_) in enumerate(ASKED, 1)]
+    squad_json(root / "dev-v1.1.json", (CONTEXT, QUESTIONS))
+    lines = [f"DEV{number:06d}\t{name}" for number, (name, *_) in enumerate(QUESTIONS, 1)]
     (root / "fid2qid_dev.csv").write_bytes("\r\n".join(lines).encode())
     recording(root / "dev/SPK013_DEV000001.wav", 0.5)
     recording(root / "dev/DEV000002-SPK002.wav", 0.25)
@@ -43,18 +45,16 @@ def test_questions_are_spoken_and_passages_written(source, tmp_path):
     assert report["absent"] == ["train"]
 
 
-def test_a_question_without_a_recording_and_a_recording_without_a_question(
-    source, tmp_path, recording
-):
+def test_missing_and_unlisted_recordings_are_counted(source, tmp_path, recording):
     (source / "dev/DEV000002-SPK002.wav").unlink()
     recording(source / "dev/SPK001_DEV000009.wav")
     facts = prepare(source, tmp_path / "out")["splits"]["dev"]
     assert facts["set_aside"] == {"it has no recording, and others have": 1}
-    assert remarks(facts) == {"recordings that no list has": 1}
+    assert collect_remarks(facts) == {"recordings that no list has": 1}
     facts = prepare(source, tmp_path / "text", audio=False)["splits"]["dev"]
     assert (facts["questions"]["kept"], facts["found"]) == (2, [])
 
 
-def test_two_recordings_of_one_number_are_one_sentence(source, unmade, recording):
+def test_two_recordings_with_one_number_are_refused(source, absent_out, recording):
     recording(source / "more/SPK013_DEV000001.wav")
-    refused("are both called", prepare, source, unmade)
+    refused("are both called", prepare, source, absent_out)

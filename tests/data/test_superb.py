@@ -1,4 +1,4 @@
-"""Utterances of SUPERB's tasks: what is read, and every way a set can be wrong."""
+"""Test the manifests of SUPERB's tasks: what is read, and every line that is refused."""
 
 import pytest
 
@@ -9,6 +9,7 @@ from ..files import read_lines, refused, write_lines
 
 @pytest.fixture
 def root(tmp_path):
+    """A set of intent classification with two slots, and empty files for recordings."""
     (tmp_path / "audio").mkdir()
     for split, count in (("train", 4), ("dev", 2), ("test", 2)):
         lines = []
@@ -24,13 +25,14 @@ def root(tmp_path):
 
 
 def change(root, split, number, **values):
-    """Set fields of a line, or remove those that are None."""
+    """Set fields of the line `number` of a manifest; a value None removes the field."""
     lines = read_lines(root / f"{split}.jsonl")
-    lines[number] = {k: v for k, v in (lines[number] | values).items() if v is not None}
+    fields = lines[number] | values
+    lines[number] = {name: value for name, value in fields.items() if value is not None}
     write_lines(root / f"{split}.jsonl", lines)
 
 
-def test_a_set_is_read_and_known_by_its_manifests(root):
+def test_a_set_is_read_and_its_hash_depends_on_the_manifests_alone(root):
     data = load_labelled(root)
     assert (data.task, data.classes) == ("ic", {"action": ("a", "b"), "object": ("lamp",)})
     assert [len(data.splits[split]) for split in ("train", "dev", "test")] == [4, 2, 2]
@@ -59,27 +61,27 @@ LAMP = {"object": "lamp"}
         ("dev", {"id": "train-2"}, "dev.jsonl:1: the id train-2 occurs twice"),
         ("dev", {"audio": "audio/none.flac"}, "dev.jsonl:1 names .*none.flac"),
         ("dev", {"audio": "../../none.flac"}, "dev.jsonl:1 names .*none.flac, which leads out of"),
-        # sets may share a folder
+        # sets beside each other may share their audio: only the missing file is wrong
         ("dev", {"audio": "../none.flac"}, "dev.jsonl:1 names .*none.flac, which does not exist"),
         ("dev", {"seconds": 0}, "dev.jsonl:1: `seconds`"),
         ("train", {"slots": [{"type": "city", "start": 1}]}, r"`slots\[0\]` has no `value`"),
         ("train", {"turns": [{"speaker": "a", "start": 2, "end": 1}]}, "a turn of a ends at 1.0 s"),
     ],
 )
-def test_a_wrong_line_is_one_sentence(root, split, values, message):
+def test_a_wrong_line_is_refused(root, split, values, message):
     change(root, split, 0, **values)
     refused(message, load_labelled, root)
 
 
-def test_without_dev_a_tenth_of_train_is_it(root, capsys):
+def test_without_a_dev_manifest_a_tenth_of_train_is_dev(root, capsys):
     (root / "dev.jsonl").unlink()
     splits = load_labelled(root).splits
     assert "has no dev.jsonl; 2 of the 4 recordings" in capsys.readouterr().err
     assert [u.id for u in splits["dev"]] == ["train-2", "train-3"]
     assert len(splits["train"]) == 2
     lines = read_lines(root / "train.jsonl")
-    more = [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines]
-    write_lines(root / "train.jsonl", more)
+    ten_times = [line | {"id": f"{line['id']}-{n}"} for n in range(10) for line in lines]
+    write_lines(root / "train.jsonl", ten_times)
     dev = load_labelled(root).splits["dev"]
     assert len(dev) == 4
     assert {u.labels["action"] for u in dev} == {"a", "b"}

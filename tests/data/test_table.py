@@ -1,4 +1,4 @@
-"""Your own corpus from tables and from rows in memory."""
+"""Test corpora that users make from tables and from rows in memory."""
 
 import json
 
@@ -24,6 +24,7 @@ QUESTIONS = (
 
 @pytest.fixture
 def mine(tmp_path):
+    """A folder with tables of a passage and two questions, and recordings."""
     (tmp_path / "mine/wav").mkdir(parents=True)
     for name in ("rome", "q1"):
         soundfile.write(tmp_path / f"mine/wav/{name}.wav", SAMPLES, 16_000)
@@ -34,11 +35,13 @@ def mine(tmp_path):
     return tmp_path / "mine"
 
 
-def check(found):
-    (passage,), (first, second) = found.passages.values(), found.questions
+def check(corpus):
+    """Assert that a corpus has the passage and the two questions of `mine`."""
+    (passage,) = corpus.passages.values()
+    first, second = corpus.questions
     facts = (passage.id, passage.seconds, passage.text, passage.speaker)
     assert facts == ("rome", 1.0, "rome was founded", "ann")
-    assert found.path(passage).is_file()
+    assert corpus.path(passage).is_file()
     assert first.answers == (Answer("founded", 0.25, 0.75),)
     assert (second.answers, second.seconds) == ((Answer("founded"),), 1.0)
 
@@ -56,11 +59,11 @@ def test_csv_becomes_a_corpus_whose_recordings_stay(mine, tmp_path, capsys):
 def test_splits_tsv_jsonl_and_parquet(mine, tmp_path):
     for split in ("train", "dev"):
         (mine / split).mkdir()
-    recorded = ROME | {"audio": {"bytes": wav(SAMPLES), "path": None}}
-    write_parquet(mine / "train/passages.parquet", [recorded])
+    passage = ROME | {"audio": {"bytes": wav(SAMPLES), "path": None}}
+    write_parquet(mine / "train/passages.parquet", [passage])
     answers = [{"text": ["founded"], "start": [0.25], "end": [0.75]}, {"text": ["founded"]}]
-    asked = {"passage": "rome", "audio": "../wav/q1.wav"}
-    rows = [asked | {"id": f"q{i}", "answers": a} for i, a in enumerate(answers)]
+    question = {"passage": "rome", "audio": "../wav/q1.wav"}
+    rows = [question | {"id": f"q{i}", "answers": a} for i, a in enumerate(answers)]
     write_lines(mine / "train/questions.jsonl", rows)
     (mine / "dev/passages.tsv").write_text(PASSAGES.replace(",", "\t").replace("wav/", "../wav/"))
     for name in ("passages.csv", "questions.csv"):
@@ -71,8 +74,8 @@ def test_splits_tsv_jsonl_and_parquet(mine, tmp_path):
     assert not load_corpus(tmp_path / "out", "dev").questions
 
 
-def test_what_datasets_saves_to_disk(mine, tmp_path):
-    """Arrow's stream format in a folder; the package itself is not needed."""
+def test_folders_that_datasets_saves_to_disk(mine, tmp_path):
+    """`datasets` saves Arrow's stream format in a folder, which is written here without it."""
     (mine / "passages.csv").unlink()
     (mine / "passages").mkdir()
     table = pa.Table.from_pylist([ROME | {"audio": {"path": "wav/rome.wav", "bytes": None}}])
@@ -87,7 +90,7 @@ def test_what_datasets_saves_to_disk(mine, tmp_path):
 
 def test_rows_in_memory_hold_their_recordings(tmp_path):
     audio = {"array": SAMPLES, "sampling_rate": 16_000}
-    # of `datasets` from 4 on
+    # `datasets` from version 4 on gives a decoder instead of a dict
     decoder = type("Decoder", (), {"__getitem__": lambda self, name: audio[name]})()
     answer = {"text": "founded", "start": 0.25, "end": 0.75}
     questions = [{"passage": "rome", "audio": decoder, "answers": a} for a in ([answer], "founded")]
@@ -96,12 +99,12 @@ def test_rows_in_memory_hold_their_recordings(tmp_path):
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": ([ROME], [])})
 
 
-def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path):
+def test_nan_of_pandas_is_an_empty_cell(tmp_path):
     columns = "audio transcript speaker language words start end char_start"
     empty = dict.fromkeys(columns.split(), float("nan"))
     passages = [{**empty, "id": "p", "text": "rome was founded"}]
-    asked = {"id": float("nan"), "passage": "p", "text": "what was founded", "answer": "rome"}
-    make_corpus(tmp_path / "out", {"test": (passages, [empty | asked])})
+    question = {"id": float("nan"), "passage": "p", "text": "what was founded", "answer": "rome"}
+    make_corpus(tmp_path / "out", {"test": (passages, [empty | question])})
     data = load_corpus(tmp_path / "out", "test")
     assert data.passages["p"] == Passage("p", text="rome was founded", language="en")
     assert [(q.id, q.answers) for q in data.questions] == [("test-1", (Answer("rome"),))]
@@ -125,11 +128,11 @@ def test_what_pandas_leaves_in_empty_cells_is_empty(tmp_path):
         ("questions", "id,passage", "id,about", "questions.csv has no .* column passage, but id"),
     ],
 )
-def test_a_row_that_is_wrong_is_named_and_nothing_is_left(table, old, new, message, mine, unmade):
+def test_a_wrong_row_is_refused(table, old, new, message, mine, absent_out):
     file = mine / f"{table}.csv"
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))
-    refused(message, prepare_table, TableCorpus(source=mine, out=unmade))
+    refused(message, prepare_table, TableCorpus(source=mine, out=absent_out))
 
 
 MS = "and the recording lasts 1.00 s; its times look like milliseconds"
@@ -176,17 +179,18 @@ def test_zero_and_other_numbers_are_answers(answer, tmp_path):
     questions = [{"id": i, "passage": 0.0, "text": "what"} | c for i, c in enumerate(cells)]
     make_corpus(tmp_path / "out", {"test": (passages, questions)})
     data = load_corpus(tmp_path / "out", "test")
-    written = (Answer("5" if answer == 5.0 else str(answer)),)
+    answers = (Answer("5" if answer == 5.0 else str(answer)),)
     assert data.passages["0"].speaker == "0"
-    assert [q.answers for q in data.questions] == [written, written, written, (), written]
+    assert [q.answers for q in data.questions] == [answers, answers, answers, (), answers]
     assert [q.id for q in data.questions] == ["0", "1", "2", "3", "4"]
 
 
+# one second of a triangle wave of 40 Hz, in steps of 1/128
 SOUND = np.tile(np.append(np.arange(-100, 100), np.arange(100, -100, -1)) / 128, 40)
 
 
-def made_of(arrays, out):
-    """A corpus of a passage and a question an array."""
+def make_corpus_of(arrays, out):
+    """Make a corpus with a passage, and a question about it, for every array."""
     sounds = {name: {"array": x, "sampling_rate": 16_000} for name, x in arrays.items()}
     passages = [{"id": name, "audio": audio, "text": "hello"} for name, audio in sounds.items()]
     questions = [{"id": f"q{name}", "passage": name, "text": "what"} for name in arrays]
@@ -205,11 +209,11 @@ def made_of(arrays, out):
     ],
 )
 def test_arrays_keep_their_scale(tmp_path, array):
-    corpus = made_of({"p": array}, tmp_path / "out")
+    corpus = make_corpus_of({"p": array}, tmp_path / "out")
     written, _ = soundfile.read(corpus.path(corpus.passages["p"]))
     np.testing.assert_allclose(written, SOUND, atol=1e-4)
 
 
-def test_arrays_that_are_no_recording_are_set_aside(tmp_path):
+def test_arrays_that_cannot_be_used_are_set_aside(tmp_path):
     wrong = {"a": np.zeros(16_000), "b": np.full(16_000, np.nan), "c": np.zeros(0), "d": np.ones(9)}
-    assert list(made_of({"p": SOUND} | wrong, tmp_path / "out").passages) == ["p"]
+    assert list(make_corpus_of({"p": SOUND} | wrong, tmp_path / "out").passages) == ["p"]

@@ -1,4 +1,4 @@
-"""TextGrids of Praat and of aligners: long and short, whatever their headers count."""
+"""Test TextGrids of Praat and of aligners, whatever their headers count."""
 
 import pytest
 
@@ -37,7 +37,7 @@ TIERS = [("phones", [("", 0.0, 0.25), ("AH0", 0.25, 0.5), ("s", 0.5, 0.75)])]
     [
         ("", ""),
         ('ooTextFile"\nObject class = ', 'ooTextFile short"\n'),  # P2FA, old Praat
-        ("\n3\n0\n", "\n2\n0\n"),  # counts less than follows
+        ("\n3\n0\n", "\n2\n0\n"),  # counts fewer intervals than follow
         ('"phones"', '"phones" ! a remark of p1'),
     ],
 )
@@ -55,6 +55,6 @@ def test_every_interval_is_read_whatever_the_header_counts(old, new, encoding, t
         (SHORT.replace("<exists>\n1", "<exists>\n2"), "it counts 2 tiers and 1 follow"),
     ],
 )
-def test_what_is_cut_off_is_refused(content, message, tmp_path):
+def test_a_textgrid_that_is_cut_off_is_refused(content, message, tmp_path):
     (tmp_path / "a.TextGrid").write_text(content)
     refused(message, read_tiers, tmp_path / "a.TextGrid")

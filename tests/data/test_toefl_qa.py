@@ -1,4 +1,4 @@
-"""TOEFL-QA from its text files; counts on the real ones where they are."""
+"""Test TOEFL-QA: stories, questions and options from its text files."""
 
 import re
 
@@ -14,33 +14,38 @@ STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 OPTIONS = ("to ask 1", "to pay 0", "to sing 0", "to go 0")
 
 
-def lines(sentences=STORY, question="why does he call", options=OPTIONS):
-    made = [f"SENTENCE {s}\n" for s in sentences]
-    made += [f"QUESTION {question}\n", *(f"OPTION {o}\n" for o in options)]
-    return "".join(made)
+def make_text(sentences=STORY, question="why does he call", options=OPTIONS):
+    """Make the text of a question's file."""
+    lines = [f"SENTENCE {sentence}\n" for sentence in sentences]
+    lines.append(f"QUESTION {question}\n")
+    lines += [f"OPTION {option}\n" for option in options]
+    return "".join(lines)
 
 
 def write(folder, name, text=""):
+    """Write the file of a question."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(text or lines())
+    (folder / name).write_text(text or make_text())
 
 
 def prepare(source, out, **options):
+    """Prepare the corpus, and return its data report."""
     return prepare_toefl_qa(ToeflQa(source=source, out=out, workers=1, **options))
 
 
 @pytest.fixture
 def source(tmp_path):
-    two = lines(options=("to ask 1", "to pay 1", "no 0", "yes 0"))
+    """Three questions in every split: two about one story, one of them with two right options."""
+    two_right = make_text(options=("to ask 1", "to pay 1", "no 0", "yes 0"))
     for split in ("train", "dev", "test"):
         folder = tmp_path / "TOEFL-QA/data" / split
         write(folder, "tpo_1-conversation_1_10")
-        write(folder, "tpo_1-conversation_1_2", two)
-        write(folder, "tpo_1-lecture_1_1", lines(["another ."]))
+        write(folder, "tpo_1-conversation_1_2", two_right)
+        write(folder, "tpo_1-lecture_1_1", make_text(["another ."]))
     return tmp_path / "TOEFL-QA"
 
 
-def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_path):
+def test_questions_about_a_story_share_a_passage_with_one_sentence_a_line(source, tmp_path):
     counts = prepare(source, tmp_path / "out")["splits"]["train"]["questions"]
     assert (counts["read"], counts["kept"], counts["published"]) == (3, 3, 717)
     corpus = load_corpus(tmp_path / "out", "train")
@@ -58,15 +63,16 @@ def test_questions_of_a_story_share_a_passage_of_a_sentence_a_line(source, tmp_p
     assert kept == [(2, 1), (3, 2)]
 
 
-def test_versions_of_a_story_and_windows_characters(source, tmp_path):
-    write(source / "data/dev", "tpo_1-lecture_1_2", lines(["another  .", "with an end ."]))
-    tabbed = re.sub(" (?=[01]\n)", "\t", lines(["so"]).replace("sing", "sing caf\u00e9"))
+def test_versions_of_a_story_become_passages_and_windows_1252_is_read(source, tmp_path):
+    write(source / "data/dev", "tpo_1-lecture_1_2", make_text(["another  .", "with an end ."]))
+    tabbed = re.sub(" (?=[01]\n)", "\t", make_text(["so"]).replace("sing", "sing caf\u00e9"))
     (source / "data/test/tpo_9-lecture_1_1").write_bytes(tabbed.encode("cp1252"))
     prepare(source, tmp_path / "out")
     passages = {q.id: q.passage for q in load_corpus(tmp_path / "out", "dev").questions}
     assert passages["tpo_1-lecture_1_2"] == "tpo_1-lecture_1-version-2"
-    asked = load_corpus(tmp_path / "out", "test").questions[-1]
-    assert (asked.options, asked.correct) == (("to ask", "to pay", "to sing café", "to go"), (0,))
+    question = load_corpus(tmp_path / "out", "test").questions[-1]
+    assert question.options == ("to ask", "to pay", "to sing café", "to go")
+    assert question.correct == (0,)
 
 
 @pytest.mark.parametrize(
@@ -78,20 +84,20 @@ def test_versions_of_a_story_and_windows_characters(source, tmp_path):
         ("u.s. , 1,000 ?!", "u.s., 1,000?!"),
     ],
 )
-def test_tidy(text, tidied):
+def test_spaces_before_punctuation_are_removed(text, tidied):
     assert tidy(text) == tidied
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        lines()[:-3],
-        lines()[: lines().index("OPTION to go")],
-        lines() + "QUESTION again\n",
-        lines([]),
-        lines() + "PARAGRAPH x\n",
-        lines(options=["a 0", "b 0", "c 0", "d 0"]),
-        lines(question=""),
+        make_text()[:-3],  # the last option has no 0 or 1
+        make_text()[: make_text().index("OPTION to go")],
+        make_text() + "QUESTION again\n",
+        make_text([]),
+        make_text() + "PARAGRAPH x\n",
+        make_text(options=["a 0", "b 0", "c 0", "d 0"]),
+        make_text(question=""),
     ],
 )
 def test_a_broken_file_is_set_aside_and_the_others_are_kept(source, tmp_path, text):
@@ -102,20 +108,23 @@ def test_a_broken_file_is_set_aside_and_the_others_are_kept(source, tmp_path, te
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
 
 
-def test_a_folder_in_which_nothing_can_be_used_is_refused(tmp_path, unmade):
-    write(tmp_path / "x/dev", "tpo_1-lecture_1_1", lines(question=""))
-    refused("no usable question of toefl-qa", prepare, tmp_path / "x", unmade)
+def test_a_folder_without_a_usable_question_is_refused(tmp_path, absent_out):
+    write(tmp_path / "x/dev", "tpo_1-lecture_1_1", make_text(question=""))
+    refused("no usable question of toefl-qa", prepare, tmp_path / "x", absent_out)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("split", "stories", "asked", "several"), [("train", 150, 717, 101), ("dev", 24, 124, 16)]
+    ("split", "stories", "questions", "several_right"),
+    [("train", 150, 717, 101), ("dev", 24, 124, 16)],
 )
-def test_the_real_files_give_the_published_counts(shared, tmp_path, split, stories, asked, several):
+def test_the_published_files_give_the_published_counts(
+    shared, tmp_path, split, stories, questions, several_right
+):
     facts = prepare(shared("toefl_qa", "data", split), tmp_path / "out")["splits"][split]
-    for kind, number in (("passages", stories), ("questions", asked)):
+    for kind, number in (("passages", stories), ("questions", questions)):
         assert (facts[kind]["kept"], facts[kind]["agrees"]) == (number, True)
     corpus = load_corpus(tmp_path / "out", split)
-    assert sum(len(q.correct) > 1 for q in corpus.questions) == several
+    assert sum(len(q.correct) > 1 for q in corpus.questions) == several_right
     texts = [p.text for p in corpus.passages.values()]
     assert not any(re.search(r"[\w'] [,.?!;:](?!\d)|  ", text) for text in texts)

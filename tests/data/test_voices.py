@@ -1,5 +1,5 @@
-"""What intervals draw: voices that training did not know, from five on; else the next larger
-unit."""
+"""Test what a bootstrap interval resamples: the voices that did not occur in training, if there are
+five or more, and otherwise passages or recordings."""
 
 from pathlib import Path
 
@@ -18,8 +18,10 @@ NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
     st.lists(st.tuples(NAMES, st.integers(0, 9)), min_size=1, max_size=40),
     st.sets(NAMES, max_size=2),
 )
-def test_the_rule(items, known):
-    voices, passages = [v for v, _ in items], [f"p{p}" for _, p in items]
+def test_voices_are_resampled_if_five_or_more_are_unknown(items, known):
+    """items: (voice, number of the passage); known: voices of training."""
+    voices = [voice for voice, _ in items]
+    passages = [f"p{number}" for _, number in items]
     units = choose_units([unknown_voice(v, known) for v in voices], passages, "passage")
     if len(set(voices)) >= FEWEST and "" not in voices and not known & set(voices):
         assert (units.name, units.labels) == ("voice", voices)
@@ -28,36 +30,38 @@ def test_the_rule(items, known):
     assert len(set(units.groups)) == len(set(units.labels))
 
 
-def recorded(*speakers, split="test", **fields):
+def make_utterances(*speakers, split="test", **fields):
+    """Make an utterance of every speaker."""
     return tuple(Utterance(f"{split}-{i}", "", 1.0, s, **fields) for i, s in enumerate(speakers))
 
 
-def made(test, train=()):
+def make_set(test, train=()):
+    """Make a set of these utterances."""
     return UtteranceSet(Path("set"), "ks", {"train": train, "test": test}, "0")
 
 
-def test_superb_draws_voices_and_mixtures_draw_both():
-    data = made(recorded(*"abcde"), recorded("x", split="train"))
+def test_superb_resamples_voices_and_a_mixture_belongs_to_both():
+    data = make_set(make_utterances(*"abcde"), make_utterances("x", split="train"))
     alone = BootstrapUnits("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
     assert recording_units(data, data.splits["test"]) == alone
-    known = made(recorded(*"abcde"), recorded("x+c", split="train"))
+    known = make_set(make_utterances(*"abcde"), make_utterances("x+c", split="train"))
     assert recording_units(known, known.splits["test"], "query").name == "query"
-    mixed = made(recorded("a+b", "b+c", "d+e"))
+    mixed = make_set(make_utterances("a+b", "b+c", "d+e"))
     both = BootstrapUnits("voice", (("a", "b"), ("b", "c"), ("d", "e")))
     assert recording_units(mixed, mixed.splits["test"]) == both
     turns = tuple(Turn(s, 0.0, 1.0) for s in "abcba")
-    talk = made(recorded("", turns=turns) + recorded("d+e", split="other"))
+    talk = make_set(make_utterances("", turns=turns) + make_utterances("d+e", split="other"))
     assert recording_units(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
-    # silence is nobody's and is drawn by itself
+    # silence has no speaker and is resampled by itself
     silent = (Utterance("s", "", 1.0, labels={"keyword": "_silence_"}),)
-    data = made(recorded(*"abcda") + silent)
+    data = make_set(make_utterances(*"abcda") + silent)
     units = recording_units(data, data.splits["test"])
     assert (units.name, len(set(units.groups))) == ("voice", 5)
 
 
-def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
-    """Two voices in every recording: the spread is that of the voices, wider than that of the
-    recordings."""
+def test_the_interval_of_mixtures_is_as_wide_as_their_voices_demand():
+    """Every recording is a mixture of two of eight voices, and its value the sum of their levels.
+    The interval by voices is more than twice as wide as that by recordings."""
     rng = np.random.default_rng(1)
     level = dict(zip("abcdefgh", rng.normal(0, 1, 8), strict=True))
     pairs = [tuple(rng.choice(list(level), 2, replace=False)) for _ in range(200)]
@@ -67,31 +71,38 @@ def test_a_mixture_counts_as_often_as_both_its_voices_were_drawn():
         units = voices and choose_units(voices, list(map(str, range(200))), "recording")
         return ratio_interval(values, np.ones(200), units, resamples=resamples)
 
-    both, each = interval(pairs), interval(None)
-    assert (both.drawn, both.groups, both.value) == ("voice", 8, each.value)
-    assert both.low < both.value < both.high
-    assert both.high - both.low > 2 * (each.high - each.low)
-    # but for one item, the weights are those of the cluster bootstrap
-    single = [(a,) for a, _ in pairs[:-1]]
-    one, other = (interval([*single, v], 20_000) for v in (pairs[-1], pairs[-1][:1]))
-    assert (one.low, one.high) == pytest.approx((other.low, other.high), abs=0.1)
+    by_voice, by_recording = interval(pairs), interval(None)
+    assert (by_voice.drawn, by_voice.groups) == ("voice", 8)
+    assert by_voice.value == by_recording.value
+    assert by_voice.low < by_voice.value < by_voice.high
+    assert by_voice.high - by_voice.low > 2 * (by_recording.high - by_recording.low)
+    # with one mixture among 199 single voices, the interval is about that without mixtures
+    single = [(voice,) for voice, _ in pairs[:-1]]
+    one_mixture = interval([*single, pairs[-1]], 20_000)
+    no_mixture = interval([*single, pairs[-1][:1]], 20_000)
+    bounds = (one_mixture.low, one_mixture.high)
+    assert bounds == pytest.approx((no_mixture.low, no_mixture.high), abs=0.1)
 
 
-def test_those_who_ask_are_drawn_too():
-    voices, passages = [v for v in "abcdef" for _ in range(4)], [f"p{i // 2}" for i in range(24)]
-    many, few = ["uvwxyz"[i % 6] for i in range(24)], ["uvw"[i % 3] for i in range(24)]
-    three, nobody = [v for v in "abc" for _ in range(8)], [""] * 24
-    both = choose_units(voices, passages, "passage", many)
-    assert (len(set(both.groups)), both.askers, both.labels) == (6, tuple(many), voices)
-    assert both.select([0, 5]).askers == ("u", "z")
-    for spoke, asked, text in (
-        (voices, many, "voice × asker"),
-        # too few to be drawn: the result is about them
-        (voices, few, "voice (about these 3 askers)"),
-        (three, (), "passage (about these 3 voices)"),
-        (three, few, "passage (about these 3 voices and 3 askers)"),
-        (["a"] * 24, many, "passage × asker (about this 1 voice)"),
-        # nothing is said of those who are not known, or whom training knew
-        (nobody, ["", *few[1:]], "passage"),
+def test_askers_are_resampled_as_well():
+    voices = [voice for voice in "abcdef" for _ in range(4)]
+    passages = [f"p{i // 2}" for i in range(24)]
+    six_askers = ["uvwxyz"[i % 6] for i in range(24)]
+    three_askers = ["uvw"[i % 3] for i in range(24)]
+    three_voices = [voice for voice in "abc" for _ in range(8)]
+    units = choose_units(voices, passages, "passage", six_askers)
+    assert len(set(units.groups)) == 6
+    assert units.askers == tuple(six_askers)
+    assert units.labels == voices
+    assert units.select([0, 5]).askers == ("u", "z")
+    for voices_of_items, askers, text in (
+        (voices, six_askers, "voice × asker"),
+        # three are too few to be resampled: the result is about them alone
+        (voices, three_askers, "voice (about these 3 askers)"),
+        (three_voices, (), "passage (about these 3 voices)"),
+        (three_voices, three_askers, "passage (about these 3 voices and 3 askers)"),
+        (["a"] * 24, six_askers, "passage × asker (about this 1 voice)"),
+        # nothing is said about voices that are unknown, or that occur in training
+        ([""] * 24, ["", *three_askers[1:]], "passage"),
     ):
-        assert choose_units(spoke, passages, "passage", asked).text == text
+        assert choose_units(voices_of_items, passages, "passage", askers).text == text

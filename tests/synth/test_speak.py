@@ -1,5 +1,5 @@
-"""--speak: texts read aloud with the time of every token, and corpora without audio; what is spoken
-in place of what is written."""
+"""Test --speak: texts that are read aloud with the time of every token, corpora that get audio, and
+what is spoken for written tokens."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,20 +17,21 @@ from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import normalise, read_aloud, speak_drafts, time_answer, voices_of
 
-from ..files import read_lines, remarks
+from ..files import collect_remarks, read_lines
 
 pytest.importorskip(
     "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
 )
 
 VOICES = {language: speakers(language, "dev")[0] for language in ("en", "zh")}
-PIECES = [*"the of i 1990 $5 Dr. — , x/y U.S. 中 國 兒 ， 。 ? é ж 😀".split(), "\n", "\u200b"]
+TOKENS = [*"the of i 1990 $5 Dr. — , x/y U.S. 中 國 兒 ， 。 ? é ж 😀".split(), "\n", "\u200b"]
 TEXTS = st.one_of(
-    st.lists(st.sampled_from(PIECES), max_size=25).map(" ".join), st.text(max_size=40)
+    st.lists(st.sampled_from(TOKENS), max_size=25).map(" ".join), st.text(max_size=40)
 )
 
 
 def read(text, language="en"):
+    """Read a text aloud."""
     return read_aloud(text, VOICES[language], language)
 
 
@@ -39,20 +40,21 @@ def read(text, language="en"):
 @given(TEXTS, st.sampled_from(["en", "zh"]))
 @example("!!! ... here", "en")
 @example("兄。ABC、", "zh")
-def test_words_are_those_of_the_text_in_order_and_inside_the_audio(text, language):
+def test_words_are_those_of_the_text_and_their_times_are_in_order(text, language):
     try:
         reading = read(text, language)
-    except ValueError:
+    except ValueError:  # nothing in the text can be spoken
         return
     words = reading.words
     assert "".join(w.text for w in words) == "".join(text.split())
     assert language == "zh" or [w.text for w in words] == text.split()
     edges = [t for w in words for t in (w.start, w.end)]
-    assert edges == sorted(edges) and edges[0] >= 0 and edges[-1] <= reading.seconds
-    assert len(words) == len(reading.offsets) == len(reading.spoken)
-    assert all(
-        w.start == w.end for w, spoken in zip(words, reading.spoken, strict=True) if not spoken
-    )
+    assert edges == sorted(edges)
+    assert edges[0] >= 0
+    assert edges[-1] <= reading.seconds
+    assert len(reading.offsets) == len(words)
+    for word, is_spoken in zip(words, reading.spoken, strict=True):
+        assert is_spoken or word.start == word.end
 
 
 LINES = "The art of the party. He had 25 $ and art, 1990s. So Παρά said."
@@ -63,7 +65,7 @@ LINES = "The art of the party. He had 25 $ and art, 1990s. So Παρά said."
     [
         (Answer("art", char_start=4), ("art",)),
         (Answer("party"), ("party.",)),
-        (Answer("party", char_start=3), ("party.",)),  # an offset that does not hold it
+        (Answer("party", char_start=3), ("party.",)),  # a wrong offset
         (Answer("25 $ and", char_start=29), ("25", "and")),
         (Answer("1990", char_start=43), ("1990s.",)),
     ],
@@ -79,29 +81,36 @@ def test_answers_have_the_times_of_their_words(answer, words):
 TEXT = "Rome fell in 476. It was not built in a day; it fell in 1 day."
 
 
-def passage(name="p", text=TEXT, language="en", **more):
-    return Passage(name, "", 0.0, text, "", language, **more)
+def passage(name="p", text=TEXT, language="en", **fields):
+    """Make a passage without audio."""
+    return Passage(name, text=text, language=language, **fields)
 
 
-def question(name="q", of="p", text="When did Rome fall?", language="en", **more):
-    return Question(name, of, "", 0.0, text, "", language, **more)
+def question(name="q", of="p", text="When did Rome fall?", language="en", **fields):
+    """Make a question without audio. of: id of its passage."""
+    return Question(name, of, text=text, language=language, **fields)
 
 
 def records():
+    """Make an English and a Chinese passage, a question with answers, one with options, and one in
+    Chinese."""
     answers = [Answer("476", char_start=TEXT.index("476"))]
     answers += [Answer(text) for text in ("fell", "Rome", "Carthage")]
     choice = question("c", options=("in 476", "never"), correct=(0,))
     chinese = passage("z/1", "", "zh", transcript="羅馬在476年滅亡。")
-    asked = [question(answers=tuple(answers)), choice, question("q-z", "z/1", "何時？", "zh-TW")]
-    return SplitRecords([passage(), chinese], asked)
+    chinese_question = question("q-z", of="z/1", text="何時？", language="zh-TW")
+    questions = [question(answers=tuple(answers)), choice, chinese_question]
+    return SplitRecords([passage(), chinese], questions)
 
 
 def prepare(out, by_split, workers=1, **options):
+    """Speak the records of every split, and write the corpus. Returns the data report, and the
+    spoken records."""
     report = PrepareReport("tried")
     write_json(out / "settings.json", {"corpus": "tried", "source": "here"})
-    for split, some in by_split.items():
-        report.count(split, "passages", len(some.passages))
-        report.count(split, "questions", len(some.questions))
+    for split, drafts in by_split.items():
+        report.count(split, "passages", len(drafts.passages))
+        report.count(split, "questions", len(drafts.questions))
     o = SpokenQA(source=Path(), out=out, workers=workers, **options)
     spoken = speak_drafts(o, by_split, report)
     return write_corpus(out, spoken, report, {}), spoken
@@ -109,16 +118,18 @@ def prepare(out, by_split, workers=1, **options):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
+    """A corpus of two splits that were spoken, and its data report."""
     out = tmp_path_factory.mktemp("made") / "corpus"
     report, _ = prepare(out, {"train": records(), "test-noisy": records()})
     return out, report
 
 
-def test_everything_has_audio_and_says_that_it_is_synthetic(made):
+def test_every_record_has_audio_and_is_marked_as_synthetic(made):
     out, _ = made
     corpus = load_corpus(out, "train")
     for record in corpus.records:
-        assert record.synthetic and record.speaker
+        assert record.synthetic
+        assert record.speaker
         assert len(read_audio(corpus.path(record))) == round(record.seconds * SAMPLE_RATE)
         assert "".join(w.text for w in record.words) == "".join(record.written.split())
     choice = corpus.questions[1]
@@ -131,7 +142,7 @@ def test_everything_has_audio_and_says_that_it_is_synthetic(made):
     assert [w.text for w in transcript.words[:4]] == ["羅", "馬", "在", "476"]
 
 
-def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
+def test_splits_have_different_voices_and_questions_other_voices_than_passages(made):
     voices = {}
     for split in ("train", "test-noisy"):
         corpus = load_corpus(made[0], split)
@@ -142,7 +153,7 @@ def test_voices_of_the_splits_are_apart_and_those_of_a_passage_too(made):
     assert [voices_of(split) for split in splits] == ["train", "dev", "test"]
 
 
-def test_what_has_audio_is_left_alone(tmp_path):
+def test_records_with_audio_are_left_alone(tmp_path):
     file = tmp_path / "real.flac"
     write_flac(file, np.random.default_rng(0).normal(0, 0.1, SAMPLE_RATE).astype(np.float32))
     audio = {"audio": str(file), "seconds": 1.0}
@@ -150,18 +161,20 @@ def test_what_has_audio_is_left_alone(tmp_path):
     answered = question(answers=(Answer("Rome", 0.0, 1.0, 0),))
     recorded = replace(answered, id="recorded", **audio, speaker="him")
     optioned = replace(recorded, id="optioned", options=("yes", "no"), correct=(0,))
-    some = SplitRecords([real], [answered, recorded, optioned])
-    report, spoken = prepare(tmp_path / "out", {"dev": some})
-    assert spoken["dev"].passages == [real] and spoken["dev"].questions[1] == recorded
-    asked, _, choice = spoken["dev"].questions
-    assert asked.synthetic and asked.answers == answered.answers
+    drafts = SplitRecords([real], [answered, recorded, optioned])
+    report, spoken = prepare(tmp_path / "out", {"dev": drafts})
+    assert spoken["dev"].passages == [real]
+    first, second, choice = spoken["dev"].questions
+    assert first.synthetic
+    assert first.answers == answered.answers
+    assert second == recorded
     assert (choice.audio, choice.speaker, choice.synthetic) == (recorded.audio, "him", True)
     assert len(choice.option_audio) == 2
-    assert "passages without audio" not in remarks(report["splits"]["dev"])
+    assert "passages without audio" not in collect_remarks(report["splits"]["dev"])
     load_corpus(tmp_path / "out", "dev")
 
 
-def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
+def test_records_that_cannot_be_spoken_are_set_aside(tmp_path):
     texts = {"p": "Rome (Ρώμη) fell.", "empty": "", "greek": "Ρώμη"}
     passages = [passage(name, text) for name, text in texts.items()]
     passages.append(passage("german", "Rom", "de"))
@@ -176,7 +189,7 @@ def test_what_cannot_be_spoken_is_set_aside_with_its_questions(tmp_path):
     assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
 
 
-def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
+def test_a_part_sounds_like_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
     whole, _ = made
     one = SplitRecords(records().passages[:1], records().questions[1:2])
     prepare(tmp_path / "slice", {"train": one})
@@ -187,10 +200,11 @@ def test_a_slice_sounds_as_the_whole_and_a_seed_changes_the_voices(made, tmp_pat
     assert other["train"].passages[0].speaker != load_corpus(whole, "train").passages["p"].speaker
 
 
-# ---- what is spoken in place of what is written
+# ---- what is spoken for written tokens
 
 
 def spoken_text(text, language):
+    """Return the text that the synthesiser gets."""
     return " ".join(f"{w.spoken}{w.pause}" for w in normalise(text, language) if w.spoken)
 
 
@@ -225,7 +239,7 @@ def spoken_text(text, language):
         ("", ""),
     ],
 )
-def test_english(written, spoken):
+def test_english_tokens_are_spelled_out(written, spoken):
     assert spoken_text(written, "en") == spoken
 
 
@@ -245,11 +259,11 @@ def test_english(written, spoken):
         ("½ 5½ 10² ١٢年", "二分之一 五又二分之一 十 二 十二 年"),
     ],
 )
-def test_mandarin(written, spoken):
+def test_mandarin_tokens_are_spelled_out(written, spoken):
     assert " ".join(w.spoken for w in normalise(written, "zh") if w.spoken) == spoken
 
 
-def test_sentences_end_where_they_do():
+def test_sentences_end_at_marks_and_line_breaks_but_not_at_abbreviations():
     text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
     assert [w.text for w in normalise(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
     ends = [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends]

@@ -25,7 +25,7 @@ from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
-from speechssl.synth.minisqa import lexicon
+from speechssl.synth.minisqa import load_lexicon
 from speechssl.text import joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 from speechssl.textlm.layers import hook_layer, layers_of
@@ -86,7 +86,7 @@ def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") ->
     """Read pairs of a word and its translation; letters: of the second text. Raises InputError for
     a file that is no lexicon."""
     if name == MINISQA:
-        pairs: Iterable[Pair] = lexicon()
+        pairs: Iterable[Pair] = load_lexicon()
     elif name == SAME:
         counts = Counter(" ".join(texts[0].paragraphs).lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
