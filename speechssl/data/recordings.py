@@ -23,7 +23,7 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
 from speechssl.data.files import (
     LINE_BREAK,
-    QUOTE,
+    QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
     digest,
@@ -250,7 +250,7 @@ def _make_recordings(
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
         if LINE_BREAK.search(line.audio):
-            raise InputError(f"{place}: the path {line.audio!r} has a line break in it; {QUOTE}")
+            raise InputError(f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}")
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 
