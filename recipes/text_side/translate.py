@@ -77,14 +77,14 @@ def load_predictor(name: str) -> tuple[languages.Body, Predict]:
 
 @torch.inference_mode()
 def predict_tokens(
-    body: languages.Body, predict: Predict, sequences: Sequence[languages.Sequence_], batch: int
+    body: languages.Body, predict: Predict, sequences: Sequence[languages.WordSequence], batch: int
 ) -> list[np.ndarray]:
     """Return the likeliest token at every place of each sequence, (S,); specials are excluded."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     guesses = []
     for start in range(0, len(sequences), batch):
         pieces = sequences[start : start + batch]
-        logits = predict(*languages.frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
+        logits = predict(*languages.pad_pieces(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
     return guesses
@@ -119,7 +119,7 @@ def translate_text(
         check_layer(body.encoder, layer)
     longest = languages.longest_piece(body, o.length)
     texts = [data.sequences(i, (), body, longest) for i in (0, 1)]
-    means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in texts]
+    means = [languages.average_states(body, pieces, 0, o.batch).mean for pieces in texts]
     of_second = find_second_tokens(texts, body.table.num_embeddings)
     pieces = find_pieces(data, body, min(PIECE, longest))
     constant = score_constant(pieces)
@@ -155,7 +155,7 @@ def translate_text(
 class Piece:
     """A piece of the first text has words of the lexicon, and the tokens of their translations."""
 
-    sequence: languages.Sequence_
+    sequence: languages.WordSequence
     translations: Counter[int]
 
     @property
@@ -179,7 +179,7 @@ def score_constant(pieces: Sequence[Piece]) -> float:
 
 
 def find_second_tokens(
-    texts: Sequence[Sequence[languages.Sequence_]], vocabulary: int
+    texts: Sequence[Sequence[languages.WordSequence]], vocabulary: int
 ) -> np.ndarray:
     """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []

@@ -13,7 +13,8 @@ anchors (A, 2): seconds in the recording, and seconds in the reference. With --d
 both readings are matched, too, within every three words, for synthesisers stretch different parts
 of a word. Only the arms with `reference` use this parallel speech. Folders and lists that do not
 exist are left out. `repeat` copies such a list, in which the recordings of a corpus then occur N
-times. """
+times.
+"""
 
 import csv
 import json

@@ -95,7 +95,9 @@ def test_unigram_and_bigram_are_as_frequent_as_in_the_text():
 
 
 def test_names_say_how_far_dependencies_reach():
-    named = map(data.dependency, ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english"))
+    named = map(
+        data.dependency_distance, ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english")
+    )
     assert list(named) == [64, 8, 4, None, None, None]
     for name in ("bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"):
         with pytest.raises(InputError):

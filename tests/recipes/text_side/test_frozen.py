@@ -13,7 +13,7 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
 from textside import puzzles
-from textside.objectives import begin
+from textside.objectives import initialise
 from textside.runs import read_runs
 
 
@@ -151,7 +151,7 @@ def test_statistics_keep_mean_and_variance_of_each_matrix_and_nothing_else(check
     name = "encoder.layer.0.intermediate.dense.weight"
 
     def begun(start):
-        return begin(load_text_encoder(folder)[0], start, 1).state_dict()[name]
+        return initialise(load_text_encoder(folder)[0], start, 1).state_dict()[name]
 
     before, after = load_text_encoder(folder)[0].state_dict()[name], begun("statistics")
     assert not torch.allclose(before, after)

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pretrain import Data, PretrainText, by_turns, pretrain_text, source_of
+from pretrain import Data, PretrainText, alternate, choose_source, pretrain_text
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.timing import RunLength
-from textside.data import list_plain_ids, load_vocabulary, symbol_vocabulary
-from textside.objectives import as_words
+from textside.data import list_plain_ids, load_vocabulary, make_symbol_vocabulary
+from textside.objectives import make_source
 
 from ...files import contents, same_files, untouched
 
@@ -90,8 +90,8 @@ def test_a_finished_encoder_is_trained_further(changes, texts, checkpoint, tmp_p
 
 
 def test_artificial_ids_are_tokens_in_an_order_of_the_seed():
-    tokenizer = symbol_vocabulary(map(str, range(50)))
-    source = source_of(options(data="shuffle-4"), Data((), None, {}), tokenizer)
+    tokenizer = make_symbol_vocabulary(map(str, range(50)))
+    source = choose_source(options(data="shuffle-4"), Data((), None, {}), tokenizer)
     made = source(np.random.default_rng(0), 40)[0].reshape(10, 4)
     assert set(made.flat) <= set(list_plain_ids(tokenizer))
     assert not all(np.ptp(run) == 3 for run in made)  # successive ids are no successive tokens
@@ -102,7 +102,7 @@ def test_units_are_the_tokens_that_dual_gives_them(save_units, checkpoint):
     runs = {name: RunLength.of_frames(np.array(some)) for name, some in frames.items()}
     units = save_units(runs, {"codebook": "b"})
     tokenizer = load_vocabulary(str(checkpoint("BERT")))
-    source = source_of(options(data="units", units=units), Data((), None, {}), tokenizer)
+    source = choose_source(options(data="units", units=units), Data((), None, {}), tokenizer)
     tokens, rng = assign_tokens(tokenizer, 6, "most-frequent", 0), np.random.default_rng(0)
     drawn = {tuple(source(rng, 8)[0].tolist()) for _ in range(40)}
     assert drawn == {(tokens[5], tokens[1], tokens[2]), (tokens[3],)}
@@ -115,7 +115,7 @@ def test_two_languages_share_a_vocabulary_and_take_turns(texts, tmp_path):
     assert tokenizer.tokenize("lake") == ["lake"]
     assert tokenizer.tokenize("银湖") == ["银", "湖"]
     assert "lost" not in tokenizer.get_vocab()  # of the second document
-    source = by_turns([as_words(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
+    source = alternate([make_source(lambda rng, length, i=i: np.full(length, i)) for i in (3, 4)])
     rng = np.random.default_rng(0)
     drawn = [source(rng, 5)[0] for _ in range(200)]
     assert all(len(set(ids)) == 1 for ids in drawn)

@@ -8,11 +8,16 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import matthews_corrcoef
 
-from gains import Gains, gains_tables
+from gains import Gains, make_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
-from textside.runs import Run, estimate, read_runs, score_columns, score_means, write_scores
-from textside.tables import depth_table, equal_loss_tables, plateau_tables, score_at
+from textside.runs import Run, compute_score, estimate, read_runs, score_columns, write_scores
+from textside.tables import (
+    interpolate_score,
+    make_depth_table,
+    make_equal_loss_tables,
+    make_plateau_tables,
+)
 from textside.tasks import MCC, SPEARMAN
 
 
@@ -93,7 +98,7 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path):
         leave(tmp_path, "order", "scratch", seed, [1, 0, 0, 0] * 5)
         leave(tmp_path, "order", "nested", seed, [1, 1, 1, 0] * 5)
         leave(tmp_path, "listops", "frozen", seed, [1, 0] * 5, "share")
-    agrees, scores, gains, frozen = gains_tables(Gains(results=tmp_path))
+    agrees, scores, gains, frozen = make_tables(Gains(results=tmp_path))
     name, published, found, verdict = agrees.rows[0][2:]
     assert (name, published) == ("order: nested against scratch", "most of English's")
     assert found.startswith("75.0 against 25.0: +50.0 [+")
@@ -106,10 +111,10 @@ def test_runs_on_disk_become_tables_rows_and_gains(tmp_path):
     assert (gain.task, gain.encoder, gain.value) == ("order", "nested", 50.0)
     assert gain.card == "over scratch"
     assert gain.low < 50 < gain.high
-    gains_tables(Gains(results=tmp_path))
+    make_tables(Gains(results=tmp_path))
     assert read_rows(tmp_path / "results.jsonl") == rows
     # gains over another start are of another scale
-    gains_tables(Gains(results=tmp_path, baseline="nested"))
+    make_tables(Gains(results=tmp_path, baseline="nested"))
     (gain,) = (r for r in read_rows(tmp_path / "results.jsonl") if r.metric == "gain")
     assert (gain.encoder, gain.card) == ("scratch", "over nested")
 
@@ -123,7 +128,7 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path):
         for arm, shares in right.items():
             items = {name: (1.0, float(x)) for name, x in zip(names, shares, strict=True)}
             write_scores(tmp_path, "listops", "share", arm, seed, items, about[arm])
-    (table,) = depth_table(read_runs(tmp_path))
+    (table,) = make_depth_table(read_runs(tmp_path))
     depths = [f"depth {n} (2 expressions)" for n in (1, 2, 3)]
     assert table.columns == ("start", *depths, "all (6 expressions)")
     assert table.rows[0] == ("digits, mean", "4.0", "7.0", "7.0", "6.0")
@@ -133,7 +138,7 @@ def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path):
 
 def test_scores_are_compared_at_the_loss_that_all_come_down_to():
     points = [(10.0, 1.0, 0.5), (20.0, 0.6, 0.7), (30.0, 0.7, 0.75), (40.0, 0.2, 0.9)]
-    found = [score_at(points, loss) for loss in (2.0, 0.8, 0.6, 0.1)]
+    found = [interpolate_score(points, loss) for loss in (2.0, 0.8, 0.6, 0.1)]
     assert found == pytest.approx([0.5, 0.6, 0.7, 0.9])
 
     def curve(arm, *pairs):
@@ -141,16 +146,16 @@ def test_scores_are_compared_at_the_loss_that_all_come_down_to():
         return replace(runs(arm, np.ones((1, 4)))[0], curve=tuple(points))
 
     fast, slow = curve("fast", (1.0, 0.5), (0.0, 0.9)), curve("slow", (1.2, 0.4), (0.5, 0.6))
-    (table,) = equal_loss_tables([fast, slow])
+    (table,) = make_equal_loss_tables([fast, slow])
     assert table.columns == ("task", "training loss", "fast", "slow")
     assert table.rows[0] == ("order", "0.500", pytest.approx(70), pytest.approx(60))
-    assert equal_loss_tables([fast]) == []
-    assert equal_loss_tables([replace(fast, symbols=True), slow]) == []
+    assert make_equal_loss_tables([fast]) == []
+    assert make_equal_loss_tables([replace(fast, symbols=True), slow]) == []
 
 
 def test_metrics_of_means_are_those_of_scikit_learn_and_scipy():
     def score(metric, a, b, weights=None):
-        return score_means(metric, np.average(score_columns(metric, a, b), 0, weights))
+        return compute_score(metric, np.average(score_columns(metric, a, b), 0, weights))
 
     rng = np.random.default_rng(0)
     gold, predicted = rng.integers(2, size=(2, 200))
@@ -175,7 +180,7 @@ def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text():
     text, copy, units = (100, 200, 300), (200, 400, 400), (100, None, 300)
     reached = {"text": text, "text.copy": copy, "text.units": units}
     made = [run(arm, seed, at) for arm, each in reached.items() for seed, at in enumerate(each)]
-    rows = {row[0]: row[1:] for row in plateau_tables(made)[0].rows}
+    rows = {row[0]: row[1:] for row in make_plateau_tables(made)[0].rows}
     assert rows["text"] == ("100", "200", "300", "200", "–")  # three seeds have no interval
     assert rows["text.copy"] == ("200", "400", "400", "333", "+133")
     assert rows["text.units"] == ("100", "–", "300", "–", "–")

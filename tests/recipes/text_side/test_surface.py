@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import plateau as program
-from gains import Gains, gains_tables
+from gains import Gains, make_tables
 from speechssl.artifacts import read_json
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
@@ -22,8 +22,8 @@ from speechssl.timing import FrameGrid, RunLength
 from surface import (
     Losses,
     Surface,
+    draw_direction,
     measure_lines,
-    random_direction,
     read_windows,
     remake_start,
     surface,
@@ -79,7 +79,7 @@ def corpus(mini_corpus, save_units):
 def test_random_directions_are_as_long_as_the_weights_row_by_row():
     matrix = torch.tensor([[3.0, 4.0], [0.0, 0.5]])
     end = {"matrix": matrix, "bias": torch.tensor([1.0, 2.0]), "dead": torch.zeros(2, 2)}
-    found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
+    found, again, other = (draw_direction(end, seed) for seed in (0, 0, 1))
     assert found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
     assert not found["bias"].any()
     assert not found["dead"].any()
@@ -153,7 +153,7 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     assert rows["dual-loss-train", "random"].value == pytest.approx(end)
     assert rows["dual-hill", "random"].metric == "nats"
-    (table,) = gains_tables(Gains(results=results))
+    (table,) = make_tables(Gains(results=results))
     assert table.title == "Loss surfaces: dual"
     assert [row[0] for row in table.rows] == ["random", "random over scratch", "scratch"]
 
@@ -179,7 +179,7 @@ def test_a_curve_ends_in_the_score_of_its_items_of_which_those_without_units_are
     rows = {(r.encoder, r.seed): r for r in read_rows(results / "results.jsonl")}
     row = rows["random", 0]
     assert (row.metric, row.value) == ("ff1", pytest.approx(100 * np.mean(shares)))
-    for steps, score in zip(gains_tables(Gains(results=results))[-2:], (0.25, 0.5), strict=True):
+    for steps, score in zip(make_tables(Gains(results=results))[-2:], (0.25, 0.5), strict=True):
         assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
         assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
         reached = {row[0]: row[1] for row in steps.rows}

@@ -26,7 +26,7 @@ from spoken_words import (
     make_non_word,
     remove_stress,
 )
-from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
+from textside.lm import Bigram, UnitLm, load_unit_lm, read_utterances
 from textside.objectives import make_gpt2
 from unit_lm import TrainUnitLm, train_unit_lm
 
@@ -79,7 +79,7 @@ def test_long_recordings_are_scored_whole_in_windows(units, gpt, tmp_path):
     assert (lm.positions, len(long)) == (32, 50)
     assert np.allclose(long[:31], short, atol=1e-5)
     # the second window begins at 15,
-    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])
+    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).run([sequence[15:46]], [int(sequence[14])])
     # where no recording does
     later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()
     assert np.allclose(long[31:46], later[16:], atol=1e-5)
@@ -95,7 +95,7 @@ def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
         lm.model.body.wpe.weight[20:] = 9.0
     assert np.array_equal(lm.log_probs([sequence])[0], before)
     change_json(units / "train/_card.json", codebooks=["other"])
-    refused("another codebook", utterances, units / "train", lm.card)
+    refused("another codebook", read_utterances, units / "train", lm.card)
 
 
 def test_pairs_of_units_alone():
