@@ -1,5 +1,5 @@
-"""Write stand-ins for published checkpoints: tiny ones with random weights, of the same architectures
-and under the same names.
+"""Write stand-ins for published checkpoints: tiny ones with random weights, of the same
+architectures and under the same names.
 
 python tests/recipes/stand_ins.py FOLDER
     fills FOLDER, which is then given as SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...

@@ -1,5 +1,5 @@
-"""MiniSUPERB samples every task as its earlier versions did, writes the same bytes whatever the order
-and the workers, keeps voices and texts of the test out of training, and labels its recordings
+"""MiniSUPERB samples every task as its earlier versions did, writes the same bytes whatever the
+order and the workers, keeps voices and texts of the test out of training, and labels its recordings
 rightly."""
 
 import re

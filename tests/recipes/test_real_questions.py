@@ -1,5 +1,5 @@
-"""The splits of recipes/real_questions share no article, its parts are whole articles, and its curve
-is a line of least squares; recipes/spoken_squad holds out the same questions."""
+"""The splits of recipes/real_questions share no article, its parts are whole articles, and its
+curve is a line of least squares; recipes/spoken_squad holds out the same questions."""
 
 import json
 import subprocess

@@ -1,5 +1,5 @@
-"""The trainings of recipes/robustness differ in what their names say, recipes/ship.py ships small and
-licensed sets, and downstream.py chooses on dev."""
+"""The trainings of recipes/robustness differ in what their names say, recipes/ship.py ships small
+and licensed sets, and downstream.py chooses on dev."""
 
 import sys
 

@@ -1,5 +1,5 @@
-"""The cards of what ships name the settings of recipes/units: nobody changed a recipe without making
-the models again."""
+"""The cards of what ships name the settings of recipes/units: nobody changed a recipe without
+making the models again."""
 
 import re
 
@@ -21,7 +21,8 @@ RECIPES = {
 
 
 def read_section(card, stage):
-    """Read a section of the configuration that a card names as "recipes/NAME/SCRIPT.sh, FILE.yaml"."""
+    """Read a section of the configuration that a card names as "recipes/NAME/SCRIPT.sh,
+    FILE.yaml"."""
     match = re.match(r"(recipes/\w+)/\w+\.sh, (\w+\.yaml)", card["recipe"])
     assert match, card["recipe"]
     return yaml.safe_load((ROOT / match[1] / match[2]).read_text())[stage]

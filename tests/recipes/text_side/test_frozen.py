@@ -1,5 +1,5 @@
-"""The tasks of the frozen transformer have right answers and floors, and `compute` trains on them from
-the weights that its options name."""
+"""The tasks of the frozen transformer have right answers and floors, and `compute` trains on them
+from the weights that its options name."""
 
 import numpy as np
 import pytest

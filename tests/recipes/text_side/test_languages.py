@@ -1,5 +1,5 @@
-"""recipes/text_side measures whether an encoder has words near their translations (align), turns the
-tokens of one language into another's (translate), and writes shifts between languages (vector).
+"""recipes/text_side measures whether an encoder has words near their translations (align), turns
+the tokens of one language into another's (translate), and writes shifts between languages (vector).
 
 These programs, `gains` and `pretrain` are imported by their names: pyproject.toml puts
 recipes/text_side on the path.

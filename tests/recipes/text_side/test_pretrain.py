@@ -1,5 +1,5 @@
-"""`pretrain` makes encoders that other programs read, from text, units or artificial data; a finished
-encoder is trained further."""
+"""`pretrain` makes encoders that other programs read, from text, units or artificial data; a
+finished encoder is trained further."""
 
 from pathlib import Path
 

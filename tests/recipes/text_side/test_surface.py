@@ -1,5 +1,5 @@
-"""`surface` measures losses along lines and in planes around a reader, from the start that its training
-had, and goes on after a kill; `plateau` scores DUAL as it learns."""
+"""`surface` measures losses along lines and in planes around a reader, from the start that its
+training had, and goes on after a kill; `plateau` scores DUAL as it learns."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""Sentence tasks are made of real text without leaks between splits, GLUE's are read as published, and
-tasks of symbols are made of what packages carry."""
+"""Sentence tasks are made of real text without leaks between splits, GLUE's are read as published,
+and tasks of symbols are made of what packages carry."""
 
 from importlib import util
 from itertools import combinations, product

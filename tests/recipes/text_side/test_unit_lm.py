@@ -1,5 +1,5 @@
-"""Language models of units learn what follows what and score recordings of any length; `probe` tests
-them on words whose answers are known; `spoken_words` makes non-words."""
+"""Language models of units learn what follows what and score recordings of any length; `probe`
+tests them on words whose answers are known; `spoken_words` makes non-words."""
 
 import importlib.util
 from dataclasses import asdict
