@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -102,6 +103,7 @@ def make_section(lectures: Lectures) -> Section:
 
 
 def draw_gains(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    """Draw a bar an arm, a panel a task."""
     arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
     with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
         for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
@@ -202,7 +204,7 @@ LEVELS = 9  # contours
 
 @dataclass(frozen=True)
 class SurfaceRun:
-    """A file surface.json has the losses around a reader."""
+    """The losses around a reader, as surface.py writes them to surface.json."""
 
     kind: str  # "dual" or "text-qa"
     arm: str
@@ -225,14 +227,15 @@ def draw_surfaces(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
         runs = [run for run in surfaces if run.kind == kind]
         drawings.append(draw_lines(runs, kind))
         for part in PLANES:
-            first = {run.arm: run for run in reversed(runs) if part in run.parts}
-            if first:
-                of_arms = [first[arm] for arm in papers.sort_arms(first)]
-                drawings.append(draw_plane(of_arms, part, kind))
+            first_seeds = {run.arm: run for run in reversed(runs) if part in run.parts}
+            if first_seeds:
+                sorted_runs = [first_seeds[arm] for arm in papers.sort_arms(first_seeds)]
+                drawings.append(draw_plane(sorted_runs, part, kind))
     return drawings
 
 
 def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
+    """Draw the loss along the path and along a random line, a line an arm and split."""
     with new_axes(1, 2, sharey="row") as (figure, axes):
         for part, ax in zip(LINES, axes[0], strict=True):
             for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
@@ -241,8 +244,8 @@ def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
                 lines = [line for line in lines if line["at"] == points]
                 for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
                     loss = np.mean([line[split] for line in lines], axis=0)
-                    name = arm if dash == "-" else ""
-                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=name)
+                    label = arm if dash == "-" else ""  # the legend names an arm once
+                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=label)
             ax.set_xlabel(LINES[part])
         axes[0, 0].set_ylabel("loss")
         add_legend(figure)
@@ -259,7 +262,7 @@ def draw_plane(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
     high = max(max(float(loss.max()) for loss in losses), 2e-3)
     levels = np.geomspace(low, high, LEVELS)
     on_path = part == "path-plane"
-    with new_axes(-(-len(runs) // 3), 3, 2.9) as (figure, axes):
+    with new_axes(ceil(len(runs) / 3), 3, 2.9) as (figure, axes):
         for ax in axes.ravel()[len(runs) :]:
             ax.remove()
         for ax, run, loss in zip(axes.ravel(), runs, losses, strict=False):
