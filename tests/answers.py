@@ -1,14 +1,15 @@
-"""Record the answers of the package before a restructuring, and compare them with those after it.
+"""What the program answers, kept before a restructuring and compared after it.
 
   python tests/answers.py record FOLDER
       runs a tiny chain (a quarter of an hour of a core) and keeps its answers
   python tests/answers.py compare A B
-      compares numbers to 1e-6 and all else exactly; exit code 1 if something differs
+      numbers to 1e-6, everything else exactly; exit code 1 if something differs
 
 The chain: MiniSQA, two iterations of HuBERT, units in each precision; DUAL, the cascade and
-SpeechBERT, trained, and evaluated in clean and noisy speech; a comparison, a small robustness grid,
-every task of SUPERB; and `prepare` on the miniatures and on the real corpora that lie beside the
-checkout. The models are hardly trained: only equality counts.
+SpeechBERT, trained and evaluated
+in clean and noisy speech; a comparison, a small robustness grid, every task of SUPERB; and
+`prepare` on the miniatures and, where they are there, on the real corpora beside the checkout. The
+models are hardly trained: only equality counts.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ SHARED = ROOT.parent / "shared" / "data"
 MINISQA, ROBUSTNESS = "recipes/minisqa/smoke.yaml", "recipes/robustness/smoke.yaml"
 SYSTEMS = "dual dual-scratch cascade-ctc speechbert text cascade-simulated@30"
 PRECISIONS = ("fp32", "bf16")
-CORPORA = {  # name of `prepare` -> folder of the real corpus below SHARED; "": none
+CORPORA = {
     "nmsqa": "nmsqa",
     "odsqa": "odsqa",
     "toefl-qa": "toefl_qa",
@@ -34,12 +35,12 @@ CORPORA = {  # name of `prepare` -> folder of the real corpus below SHARED; "": 
 }
 
 
-def list_commands(w):
-    """Yield the verbs and programs of the chain in their order. w: the folder they write to."""
+def commands(w):
+    """The verbs and programs of the chain in their order; w: the folder they write to."""
     models, corpus = w / "models", w / "corpus"
-    mini, grid = f"--config {MINISQA} --stage", f"--config {ROBUSTNESS} --stage"  # NAME follows
+    mini, grid = f"--config {MINISQA} --stage", f"--config {ROBUSTNESS} --stage"
     encoder, book = models / "encoder", models / "units.safetensors"
-    first = f"{w}/hubert-1/encoder"
+    first, start = f"{w}/hubert-1/encoder", f"--ctc {models}/ctc --start {models}/text-qa"
     yield f"prepare minisqa {corpus} {mini} corpus"
     yield f"pretrain hubert {corpus} {w}/hubert-1 {mini} hubert-1"
     yield f"pretrain hubert {corpus} {w}/hubert-2 --teacher {first} --start {first} {mini} hubert-2"
@@ -53,12 +54,11 @@ def list_commands(w):
     yield f"{dual}-scratch --assignment scratch {mini} assignment"
     yield f"train ctc {corpus} {encoder} {models}/ctc {mini} ctc"
     yield f"train text-qa {corpus} {models}/text-qa {mini} text-qa"
-    start = f"--ctc {models}/ctc --start {models}/text-qa"
     yield f"train speechbert {corpus} {encoder} {models}/speechbert {start} {mini} speechbert"
     confusions = f"python recipes/minisqa/confusions.py {corpus} {w}/errors"
     yield f"{confusions} --models {models} {mini} confusions"
-    systems = f"--models {models} --errors {w}/errors/simulated.jsonl --systems {SYSTEMS}"
-    yield f"evaluate qa {corpus} {w}/qa {systems} --conditions clean pink@5 reverb"
+    where = f"--models {models} --errors {w}/errors/simulated.jsonl --systems {SYSTEMS}"
+    yield f"evaluate qa {corpus} {w}/qa {where} --conditions clean pink@5 reverb"
     yield f"compare {w}/qa --out {w}/compare"
     minisuperb = "python recipes/superb/minisuperb.py"
     yield f"{minisuperb} {w}/tasks --seed 0 {grid} sets"
@@ -81,17 +81,17 @@ def list_commands(w):
 
 
 def record(w):
-    """Run the chain in a folder; a command that fails ends it."""
     w.mkdir(parents=True, exist_ok=True)
-    for command in list_commands(w):
+    log = w / "log.txt"
+    for command in commands(w):
         print(command, flush=True)
-        words = command.split()
-        program = words[1:] if words[0] == "python" else ["-m", "speechssl", *words]
-        with (w / "log.txt").open("a") as log:
+        with log.open("a") as out:
+            words = command.split()
+            program = words[1:] if words[0] == "python" else ["-m", "speechssl", *words]
             done = subprocess.run(
-                [sys.executable, *program], cwd=ROOT, stdout=log, stderr=subprocess.PIPE, text=True
+                [sys.executable, *program], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True
             )
-            log.write(done.stderr)
+            out.write(done.stderr)
         if done.returncode:
             sys.exit(done.stderr[-2000:])
         if command.startswith("pretrain") and (w / "hubert-2").exists():
@@ -99,84 +99,64 @@ def record(w):
             subprocess.run(["cp", "-r", w / "hubert-2/encoder", w / "models"], check=True)
 
 
-def read_answers(w):
-    """Read all answers in a recorded folder: name -> number or text."""
-    return read_units(w) | read_qa(w) | read_rows(w) | read_corpora(w)
-
-
-def read_units(w):
-    """Return recording -> hash of its units."""
+def values(w):
+    """All that a recorded folder answers: name -> number or text."""
     import pyarrow.parquet as pq
 
-    hashes = {}
+    from speechssl.eval.predict import read_predictions
+
+    found = {}
     for folder in ("units-fp32", "units-bf16", "units"):
         for part in sorted((w / folder).rglob("*.parquet")):
             for row in pq.read_table(part, use_threads=False).to_pylist():
-                content = json.dumps([row["units"], row["lengths"]]).encode()
-                hashes[f"{folder}/{row['id']}"] = hashlib.sha256(content).hexdigest()
-    return hashes
-
-
-def read_qa(w):
-    """Return the answers and transcripts of every system under every condition."""
-    from speechssl.eval.predict import read_predictions
-
-    answers = {}
+                found[f"{folder}/{row['id']}"] = hashlib.sha256(
+                    json.dumps([row["units"], row["lengths"]]).encode()
+                ).hexdigest()
     for path in sorted((w / "qa/predictions").rglob("*.parquet")):
         predictions = read_predictions(path)
-        name = f"{path.parent.name}/{path.stem}"  # SYSTEM/CONDITION
+        name = f"{path.parent.name}/{path.stem}"
         for question, answer in predictions["answers"].items():
             for key in ("text", "start", "end", "confidence"):
-                answers[f"qa/{name}/{question}/{key}"] = answer[key]
+                found[f"qa/{name}/{question}/{key}"] = answer[key]
         for item, text in predictions["transcripts"].items():
-            answers[f"qa/{name}/{item}/transcript"] = text
-    return answers
-
-
-def read_rows(w):
-    """Return the values and intervals of all rows of results but those of speed."""
-    values = {}
+            found[f"qa/{name}/{item}/transcript"] = text
     for folder in ("qa", "grid", "superb"):
         for line in (w / folder / "results.jsonl").read_text().splitlines():
             row = json.loads(line)
-            if row["metric"].startswith(("seconds", "x_", "ratio")):
+            if row["metric"].startswith(("seconds", "x_", "ratio")):  # how long it took
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
             name = row["task"] if row["system"] == "head" else row["system"]
-            cell = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
-            row_name = "/".join(map(str, (folder, name, *cell)))
-            for key in ("value", "low", "high", "n", "drawn", "groups"):
-                values[f"{row_name}/{key}"] = row[key]
-    return values
-
-
-def read_corpora(w):
-    """Return the number of lines of every manifest, and of every reason for setting aside."""
-    counts = {}
-    for corpus in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
-        name = f"{corpus.parent.name}/{corpus.name}"
-        for path in sorted(corpus.rglob("*.jsonl")):
+            where = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
+            about = "/".join(map(str, (name, *where)))
+            found |= {
+                f"{folder}/{about}/{key}": row[key]
+                for key in ("value", "low", "high", "n", "drawn", "groups")
+            }
+    for report in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
+        name = f"{report.parent.name}/{report.name}"
+        for path in sorted(report.rglob("*.jsonl")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            counts[f"{name}/{path.relative_to(corpus)}"] = len(lines)
+            found[f"{name}/{path.relative_to(report)}"] = len(lines)
             if path.name == "set_aside.jsonl":
-                for reason, count in Counter(line["reason"] for line in lines).items():
-                    counts[f"{name}/set aside/{reason}"] = count
-    return counts
+                found |= {
+                    f"{name}/set aside/{why}": n
+                    for why, n in Counter(line["reason"] for line in lines).items()
+                }
+    return found
 
 
-def are_same(a, b):
-    """Return whether two answers are equal; numbers to 1e-6, and NaN equals NaN."""
+def same(a, b):
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        both_nan = a != a and b != b
-        return both_nan or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6)
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6) or (a != a and b != b)
     return bool(a == b)
 
 
 def compare(a, b):
-    """Print the answers that differ. Return the exit code."""
-    before, after = read_answers(a), read_answers(b)
+    """Prints what differs. Returns the exit code."""
+    before, after = values(a), values(b)
     names = sorted(before.keys() | after.keys())
-    different = [name for name in names if not are_same(before.get(name), after.get(name))]
+    different = [name for name in names if not same(before.get(name), after.get(name))]
     for name in different[:200]:
         print(f"{name}: {before.get(name)} -> {after.get(name)}")
     print(f"{len(before)} values before, {len(after)} after, {len(different)} differ")

@@ -1,8 +1,8 @@
-"""A program that tests/test_processes.py launches with torchrun: it fits a toy model, then makes
-calls of the command line, the last of which is killed in pre-training.
+"""What tests/test_processes.py launches with torchrun: fit on a toy, then calls of the command
+line, the last of them killed.
 
-Arguments: a folder, and a JSON file with a list of the arguments of every call. Process N writes
-FOLDER/process-N.json, what its toy model saw, and FOLDER/codes-N, the exit codes of the calls.
+Arguments: a folder for what the processes saw, and a JSON file with a list of the arguments of
+every call.
 """
 
 import json
@@ -21,72 +21,66 @@ from speechssl.pretrain.data import Cropper
 from speechssl.processes import broadcast_value, main_first, mean_of_processes, rank
 from speechssl.training import fit
 
-BROKEN = 2  # step at which a row of the toy's batch is NaN
-KILLED = 4  # step of pre-training at which the second process is killed
+BROKEN, KILLED = 2, 4  # steps of the toy and of pre-training
 
 
 class Toy(nn.Module):
-    """A regression with dropout, which remembers the rows of its batches and its dropout masks."""
+    """A regression with dropout that remembers its rows."""
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(rank())  # DDP gives all processes the weights of the first
-        self.net = nn.Linear(4, 1)
-        self.dropout = nn.Dropout(0.5)
-        self.seen = []  # of every step: first columns of the rows
-        self.drawn = []  # of every step: ones after dropout
+        torch.manual_seed(rank())  # DDP takes the first one's weights
+        self.net, self.dropout, self.seen, self.drawn = nn.Linear(4, 1), nn.Dropout(0.5), [], []
 
     def forward(self, x, y, number):
-        assert number.ndim == 0  # a tensor without rows is not divided among the processes
+        assert number.ndim == 0  # what has no rows is not divided
         self.seen.append(x[:, 0].tolist())
         self.drawn.append(self.dropout(torch.ones(64)).tolist())
         loss = (self.net(self.dropout(x))[:, 0] - y).square().mean()
         return {"loss": loss, "mine": torch.tensor(float(rank()))}
 
 
-def make_batch(step):
+def batch(step):
     x = torch.from_numpy(
         np.random.default_rng([7, step]).standard_normal((6, 4)).astype(np.float32)
     )
     y = x.sum(1)
-    if step == BROKEN:
-        y[1] = float("nan")  # a row of the second process
+    y[1] = float("nan") if step == BROKEN else y[1]  # a row of the second process alone
     return {"x": x, "y": y, "number": torch.tensor(step)}
 
 
-def fit_toy(folder):
+def toy(folder):
     model = Toy()
-    options = TrainingOptions(steps=5, learning_rate=1e-2, save_every=2, log_every=1)
-    result = fit(model, make_batch, options, folder / "toy")
-    facts = {
+    result = fit(model, batch, TrainingOptions(5, 1e-2, save_every=2, log_every=1), folder / "toy")
+    found = {
         "result": result,
         "seen": model.seen,
         "drawn": model.drawn,
         "weights": model.net.weight.tolist(),
+    }
+    found |= {
         "agreed": broadcast_value(f"process {rank()}"),
         "mean": float(mean_of_processes(torch.tensor(rank()))),
     }
     with main_first():
-        facts["order"] = [path.name for path in folder.glob("was-*")]  # of processes before
+        found["order"] = [p.name for p in folder.glob("was-*")]
         (folder / f"was-{rank()}").touch()
-    (folder / f"process-{rank()}.json").write_text(json.dumps(facts))
+    (folder / f"process-{rank()}.json").write_text(json.dumps(found))
 
 
-def kill_second_process(make_crops):
-    """Wrap `Cropper.__call__`, so that it kills the second process at step KILLED."""
-
-    def make_crops_or_die(self, step):
+def killing(call):
+    def made(self, step):
         if step == KILLED and rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        return make_crops(self, step)
+        return call(self, step)
 
-    return make_crops_or_die
+    return made
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    fit_toy(Path(sys.argv[1]))
-    Cropper.__call__ = kill_second_process(Cropper.__call__)
+    toy(Path(sys.argv[1]))
+    Cropper.__call__ = killing(Cropper.__call__)
     for arguments in json.loads(Path(sys.argv[2]).read_text()):
         code = main(arguments)
         with Path(sys.argv[1], f"codes-{rank()}").open("a") as file:
