@@ -156,10 +156,10 @@ def test_toefl_qa(tmp_path):
 
 @long
 def test_odsqa(tmp_path):
+    passage = {"id": "1-1", "context": "王先生住在台北。"}
     answers = [{"id": "1", "text": "台北", "answer_start": 5}]
-    question = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": answers}
-    paragraph = {"id": "1-1", "context": "王先生住在台北。", "qas": [question]}
-    content = {"data": [{"title": "王", "id": "1", "paragraphs": [paragraph]}]}
+    asked = {"id": "1-1-1", "question": "王先生住在哪裡?", "answers": answers}
+    content = {"data": [{"title": "王", "id": "1", "paragraphs": [passage | {"qas": [asked]}]}]}
     source = tmp_path / "source"
     source.mkdir()
     (source / "ODSQA_textq_test-v1.1.json").write_text(json.dumps(content), encoding="utf-8")
