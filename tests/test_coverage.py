@@ -47,6 +47,7 @@ def test_intervals_of_a_difference_cover_it_and_p_values_reject_rarely(groups, a
         covered += difference.interval.low <= 0 <= difference.interval.high
         rejected += difference.p_value < 0.05
     assert 0.93 <= covered / count <= 0.97
+    # 6 %, and most of the standard error of a thousand corpora (0.7 %): of 3,000 it is 5.8 %
     assert rejected / count <= 0.065
 
 
