@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 ROOT = f"{Path(__file__).parents[1] / 'speechssl'}/"
-files: dict[str, None] = {}  # in the order of their first calls
+files: dict[str, None] = {}  # an ordered set: files in the order of their first calls
 
 
 def note_file(frame: FrameType, event: str, _: Any) -> None:

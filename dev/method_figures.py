@@ -1,7 +1,9 @@
-"""Draw the figure of every method: python dev/method_figures.py
+"""Draw the figure of every method, docs/methods/NAME.svg.
 
-Writes docs/methods/NAME.svg. A figure is a grid of boxes (column, row) and arrows between them;
-what is trained is blue, what stays as it is grey, and data has no frame.
+    python dev/method_figures.py
+
+A figure is a grid of boxes and arrows between them. Parts that are trained are blue, parts that
+stay as they are grey, and data has no frame.
 """
 
 from __future__ import annotations
@@ -24,7 +26,11 @@ COLOURS = {  # kind of a box: fill and frame
 
 @dataclass(frozen=True)
 class Box:
-    """text: lines are separated by newlines. column, row: its place; halves lie between."""
+    """A box stands for data or a part of a method.
+
+    text: lines are separated by newlines. kind: of COLOURS. column, row: its place in the grid; 0.5
+    lies between 0 and 1.
+    """
 
     text: str
     kind: str
@@ -42,7 +48,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Figure:
-    """arrows: numbers of boxes, from and to. note: a line below."""
+    """A figure has boxes and arrows.
+
+    arrows: numbers of the boxes that they come from and go to. note: a line below.
+    """
 
     title: str
     boxes: tuple[Box, ...]

@@ -1,9 +1,10 @@
-"""Print the size of the package: python dev/size.py
+"""Print the size of the package.
 
-It prints, for every room of the package and for what recipes and tests add to it, the lines and the
-tokens of Python (without line ends and indentation, with comments and docstrings), the places that
-raise an InputError, the verbs and their options. `python dev/call_path.py VERB ...` prints the
-files that a verb passes.
+    python dev/size.py
+
+For every room of the package, for recipes and for tests it prints files, lines and tokens of Python
+(tokens without line ends and indentation, with comments and docstrings), and the places that raise
+an InputError; at last the numbers of verbs and of their options.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LAYOUT = (
+LAYOUT = (  # tokens that do not count
     tokenize.NL,
     tokenize.NEWLINE,
     tokenize.INDENT,

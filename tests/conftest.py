@@ -23,7 +23,7 @@ from .files import write_lines
 settings.register_profile("speechssl", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("speechssl")
-_FROZEN = [0]  # modules that had been imported when they were frozen
+_FROZEN = [0]  # how many modules had been imported at each `gc.freeze`
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -44,9 +44,9 @@ def set_threads():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _what_is_imported_stays():
-    """No collection of garbage, of which every loaded encoder makes one, need look through all of
-    torch and transformers."""
+def _freeze_imported_modules():
+    """Take torch and transformers out of garbage collection: every loaded encoder collects, and
+    would look through all of them."""
     if len(sys.modules) > _FROZEN[-1] + 50:
         gc.collect()
         gc.freeze()
@@ -57,8 +57,10 @@ def _what_is_imported_stays():
 
 
 def hubert_config(norm, **changes):
-    """HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32. norm: "layer" or
-    "group", as in the two sizes."""
+    """Make a config of HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32.
+
+    norm: "layer", as of the size large, or "group", as of base. changes: other settings.
+    """
     from transformers import HubertConfig
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -112,9 +114,10 @@ def mini_corpus(tmp_path):
             passages.append({"id": f"p{i}", "seconds": length / 16_000, "text": "a b"})
             questions.append({"id": f"q{i}", "seconds": 0.5, "text": "a", "passage": f"p{i}"})
             for record, samples in ((passages[-1], length), (questions[-1], 8_000)):
-                audio = f"train/audio/{record['id']}.flac"
-                record |= {"audio": audio, "speaker": "s", "language": "en"}
-                write_flac(root / audio, rng.uniform(-0.5, 0.5, samples))
+                record["audio"] = f"train/audio/{record['id']}.flac"
+                record["speaker"] = "s"
+                record["language"] = "en"
+                write_flac(root / record["audio"], rng.uniform(-0.5, 0.5, samples))
         for name, records in (("passages", passages), ("questions", questions)):
             write_lines(root / "train" / f"{name}.jsonl", records)
         (root / "card.json").write_text(json.dumps({"manifests": "0123"}))
@@ -125,25 +128,25 @@ def mini_corpus(tmp_path):
 
 @pytest.fixture
 def save_units(tmp_path):
-    """A function (units of recordings, what made them) -> writes them to `units/train` as `units
-    extract` does, 6 in number."""
+    """A function (recording -> its units, entry `made_from` of the card) that writes them to
+    units/train as `units extract` does, of a codebook of 6, and returns the folder units."""
     from speechssl.artifacts import hash_bytes, write_json
     from speechssl.units.storage import Part, UtteranceUnits, encode_part, part_name
 
-    def make(units, made):
-        (tmp_path / "units/train").mkdir(parents=True)
-        content = encode_part(
-            Part([UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()], {})
-        )
-        (tmp_path / "units/train" / part_name(0)).write_bytes(content)
+    def make(units, made_from):
+        folder = tmp_path / "units/train"
+        folder.mkdir(parents=True)
+        utterances = [UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()]
+        content = encode_part(Part(utterances, {}))
+        (folder / part_name(0)).write_bytes(content)
         card = {
-            "made_from": made,
+            "made_from": made_from,
             "K": 6,
             "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400},
             "codebooks": ["b"],
         }
         parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
-        write_json(tmp_path / "units/train/_card.json", card | {"parts": parts})
+        write_json(folder / "_card.json", card | {"parts": parts})
         return tmp_path / "units"
 
     return make
@@ -151,20 +154,20 @@ def save_units(tmp_path):
 
 @pytest.fixture
 def dies_at(monkeypatch):
-    """A context (class of batches, step) that ends as if training was killed when the batch of the
-    step is made."""
+    """A context (class of batches, step) in which training is killed when it asks for the batch of
+    this step; the context expects that."""
 
     @contextmanager
     def make(batches, step):
-        call = batches.__call__
+        make_batch = batches.__call__
 
-        def dying(self, at):
+        def make_batch_or_die(self, at):
             if at >= step:
                 raise KeyboardInterrupt
-            return call(self, at)
+            return make_batch(self, at)
 
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(batches, "__call__", dying)
+            patched.setattr(batches, "__call__", make_batch_or_die)
             yield
 
     return make
@@ -172,20 +175,21 @@ def dies_at(monkeypatch):
 
 @pytest.fixture
 def dies_in(monkeypatch):
-    """A context (owner, name of its function, call) that ends as if all was killed when the
-    function is called that often."""
+    """A context (module or class, name of its function, N) in which the program is killed at the
+    Nth call of the function; the context expects that."""
 
     @contextmanager
     def make(owner, name, call=1):
-        function, calls = getattr(owner, name), itertools.count(1)
+        function = getattr(owner, name)
+        calls = itertools.count(1)
 
-        def dying(*given, **named):
+        def call_or_die(*arguments, **options):
             if next(calls) >= call:
                 raise KeyboardInterrupt
-            return function(*given, **named)
+            return function(*arguments, **options)
 
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(owner, name, dying)
+            patched.setattr(owner, name, call_or_die)
             yield
 
     return make
@@ -193,7 +197,8 @@ def dies_in(monkeypatch):
 
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory):
-    """A function (task, slots) -> a new folder of a labelled set of 12/4/4 half-second tones."""
+    """A function (task, names of labels) -> a new folder of a labelled set of 12, 4 and 4 tones of
+    half a second, low ones and high ones in turn."""
     from speechssl.audio import write_flac
 
     def make(task="ks", slots=("keyword",), counts=(12, 4, 4), speakers=("a", "b", "c")):
@@ -206,7 +211,7 @@ def labelled(tmp_path_factory):
                 samples = 0.3 * tone + rng.normal(0, 0.01, 8_000)
                 name = f"{split}-{i}"
                 write_flac(root / "audio" / f"{name}.flac", samples)
-                # every other one the other way
+                # the first label says what the tone is, the second the contrary, and so on
                 labels = {slot: ("low", "high")[high ^ n % 2] for n, slot in enumerate(slots)}
                 record = {
                     "id": name,
@@ -225,22 +230,23 @@ def labelled(tmp_path_factory):
 # ---- text
 
 WORDS = """
-    the of and to in is was for as on with by he at from his an were are which this be or has had first one their its
-    new after but who not they have her she two been other when time during there into school more years over only
-    anna peter silver lantern lost born paris london market""".split()
+    the of and to in is was for as on with by he at from his an were are which this be or has had
+    first one their its new after but who not they have her she two been other when time during
+    there into school more years over only anna peter silver lantern lost born paris london
+    market""".split()
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 64,
 }
-DISTANCES = {
+DISTANCES = {  # settings of DeBERTa's relative positions
     "relative_attention": True,
     "position_biased_input": False,
     "pos_att_type": ["c2p", "p2c"],
     "type_vocab_size": 0,
 }
-DISTANCES |= {"initializer_range": 0.3}  # so that they tell in a model as small
+DISTANCES |= {"initializer_range": 0.3}  # so large that positions matter in a tiny model
 T5 = {
     "d_model": 32,
     "d_kv": 16,
@@ -259,9 +265,10 @@ def tokenizer(tmp_path_factory):
     from transformers import PreTrainedTokenizerFast
 
     letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-    listed = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters]
-    listed += [*(f"##{c}" for c in letters), *WORDS]
-    core = Tokenizer(models.WordPiece({t: i for i, t in enumerate(listed)}, unk_token="[UNK]"))
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters]
+    vocabulary += [*(f"##{c}" for c in letters), *WORDS]
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
@@ -280,7 +287,8 @@ def text_encoder(tokenizer):
     from speechssl.textlm.encoders import make_encoder
 
     def make(kind="bert", **changes):
-        name, values, _ = next(made for family, made in FAMILIES.items() if family.lower() == kind)
+        lower = {family.lower(): family for family in FAMILIES}
+        name, values, _ = FAMILIES[lower[kind]]
         values = values | {"vocab_size": len(tokenizer)}
         if kind != "t5":
             values["max_position_embeddings"] = 128
@@ -300,27 +308,29 @@ BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
-def wordpieces(*specials):
-    listed = [*specials, *".!?,", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS]
-    return {token: i for i, token in enumerate(listed)}
+def make_wordpieces(*specials):
+    """Return the vocabulary of a WordPiece tokeniser: token -> id."""
+    tokens = [*specials, *".!?,", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS]
+    return {token: i for i, token in enumerate(tokens)}
 
 
-def byte_pairs(*specials):
-    """Vocabulary and merges that make every word of WORDS, with the space before it, from its
-    letters in order."""
+def make_byte_pairs(*specials):
+    """Return a vocabulary, token -> id, and merges that make every word of WORDS, with the space
+    before it, from its letters in order."""
     pairs = [("Ġ" + word[:i], word[i]) for word in WORDS for i in range(len(word))]
     merges = list(dict.fromkeys(pairs))
-    listed = [*specials, "Ġ", *".!?,", *LETTERS, *map("".join, merges)]
-    return {token: i for i, token in enumerate(listed)}, merges
+    tokens = [*specials, "Ġ", *".!?,", *LETTERS, *map("".join, merges)]
+    return {token: i for i, token in enumerate(tokens)}, merges
 
 
-def unigrams(*specials):
+def make_unigrams(*specials):
+    """Return the tokens of a unigram tokeniser with their log-probabilities."""
     words = [(f"▁{word}", -2 - i / 100) for i, word in enumerate(WORDS)]
     return [*((t, 0.0) for t in specials), *words, *((c, -5.0) for c in ("▁", *".!?,", *LETTERS))]
 
 
-def generic(tokenizer, **names):
-    """As checkpoints of newer families have it: no class of its own."""
+def make_generic(tokenizer, **names):
+    """Return a tokeniser without a class of its own, as checkpoints of newer families have it."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -357,25 +367,30 @@ MANY = SIZES | {"max_position_embeddings": 512}
 XL = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}
 
 
+# Functions of transformers, the module, that make a tokeniser; it is imported where it is needed.
+
+
 def wordpiece_of(name):
-    return lambda t: getattr(t, f"{name}Tokenizer")(wordpieces(*BERT))
+    return lambda transformers: getattr(transformers, f"{name}Tokenizer")(make_wordpieces(*BERT))
 
 
-def unigram_of(name, *listed):
-    return lambda t: getattr(t, f"{name}Tokenizer")(unigrams(*listed))
+def unigram_of(name, *specials):
+    return lambda transformers: getattr(transformers, f"{name}Tokenizer")(make_unigrams(*specials))
 
 
-def byte_pairs_of(name, *listed):
-    return lambda t: getattr(t, f"{name}Tokenizer")(*byte_pairs(*listed))
+def byte_pairs_of(name, *specials):
+    return lambda transformers: getattr(transformers, f"{name}Tokenizer")(
+        *make_byte_pairs(*specials)
+    )
 
 
-def t5_tokenizer(t):
-    return t.T5Tokenizer(unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)
+def t5_tokenizer(transformers):
+    return transformers.T5Tokenizer(make_unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)
 
 
 BIG = ("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])
 ENDS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
-FAMILIES = {  # name of a family: config, its values, tokenizer
+FAMILIES = {  # name of a family -> name of its config, values of it, function for its tokeniser
     "ALBERT": ("Albert", NARROW, unigram_of("Albert", "<pad>", "<unk>", *BERT[2:])),
     "BERT": ("Bert", POSITIONS, wordpiece_of("Bert")),
     "BigBird": ("BigBird", MANY, unigram_of("BigBird", *BIG)),
@@ -392,12 +407,12 @@ FAMILIES = {  # name of a family: config, its values, tokenizer
     "ModernBERT": (
         "ModernBert",
         POSITIONS | ROTATING,
-        lambda t: generic(t.BertTokenizer(wordpieces(*BERT)), **NAMED),
+        lambda t: make_generic(t.BertTokenizer(make_wordpieces(*BERT)), **NAMED),
     ),
     "RoBERTa": ("Roberta", ONE_TYPE, byte_pairs_of("Roberta", *ROBERTA)),
     **{f: (f.upper(), T5, t5_tokenizer) for f in ("T5", "mT5", "UMT5")},
     "XLM-RoBERTa": ("XLMRoberta", ONE_TYPE, unigram_of("XLMRoberta", *ROBERTA)),
-    # that are no encoders, or answer though nothing promises it
+    # GPT-2 is no encoder; XLNet gives outputs, though its class does not promise to
     "GPT2": ("GPT2", GPT2, byte_pairs_of("GPT2", "<|endoftext|>")),
     "XLNet": ("XLNet", XL, unigram_of("XLNet", *ENDS)),
 }
@@ -433,7 +448,8 @@ def checkpoint(tmp_path_factory):
 
 
 def _lacks_bf16():
-    """By the processor's own flags, so that no fault of the package can make it look so."""
+    """Return whether the processor lacks bf16, by its own flags, so that no fault of the package
+    can make it look so."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

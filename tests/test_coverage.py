@@ -1,6 +1,6 @@
-"""Intervals cover the truth as often as they say, and tests find a difference where there is none
-as seldom as they say: simulated corpora with few voices, some of which read much more than others,
-drawn by voice, and by voice and asker.
+"""Intervals cover the truth as often as they say, and tests reject a true hypothesis as rarely as
+they say, on simulated corpora with few voices, some of which read much more than others. The
+bootstrap draws voices, or voices and askers.
 """
 
 import numpy as np
@@ -15,14 +15,16 @@ from speechssl.stats import (
     resample_cells,
 )
 
-VOICE = ASKER = 0.35  # standard deviations of what a voice adds; that of a question by itself is 1
-# of a Dirichlet distribution: of eight voices the busiest reads about four times as much as the
-# least busy
+# standard deviations of what a voice and an asker add to a score; that of a question by itself is 1
+VOICE = ASKER = 0.35
+# parameter of a Dirichlet distribution: of eight voices the busiest reads about four times as much
+# as the least busy
 UNEQUAL = 4.0
 
 
-def corpora(groups, askers, count, seed=0):
-    """Differences of two systems, on average 0, and what is drawn of them."""
+def simulate_corpora(groups, askers, count, seed=0):
+    """Yield corpora of questions: differences between two systems, on average 0, and the units that
+    the bootstrap draws. groups: voices. askers: whether these are drawn, too."""
     rng = np.random.default_rng([seed, groups, askers])
     for _ in range(count):
         sizes = 4 + rng.multinomial(16 * groups, rng.dirichlet(np.full(groups, UNEQUAL)))
@@ -37,22 +39,20 @@ def corpora(groups, askers, count, seed=0):
 
 @pytest.mark.parametrize("askers", [False, True], ids=["voices", "voices-and-askers"])
 @pytest.mark.parametrize("groups", [5, 8, 20])
-def test_intervals_cover_and_no_difference_is_seldom_found(groups, askers):
+def test_intervals_of_a_difference_cover_it_and_p_values_reject_rarely(groups, askers):
     count = 1000
-    every = [
-        paired_difference(x, np.zeros(len(x)), units, resamples=50)
-        for x, units in corpora(groups, askers, count)
-    ]
-    intervals = [found.interval for found in every]
-    covered = sum(interval.low <= 0 <= interval.high for interval in intervals) / count
-    assert 0.93 <= covered <= 0.97
+    covered = rejected = 0
+    for scores, units in simulate_corpora(groups, askers, count):
+        difference = paired_difference(scores, np.zeros(len(scores)), units, resamples=50)
+        covered += difference.interval.low <= 0 <= difference.interval.high
+        rejected += difference.p_value < 0.05
+    assert 0.93 <= covered / count <= 0.97
     # 6 %, and most of the standard error of a thousand corpora (0.7 %): of 3,000 it is 5.8 %
-    assert sum(found.p_value < 0.05 for found in every) / count <= 0.065
+    assert rejected / count <= 0.065
 
 
-def test_so_do_those_of_rates_of_errors():
-    """Eight voices with their own rates, and numbers of words that differ: a ratio of sums, whose
-    truth is known."""
+def test_intervals_of_an_error_rate_cover_it():
+    """Eight voices have their own error rates and numbers of words; the mean rate is known."""
     rng, count, covered = np.random.default_rng(1), 500, 0
     for _ in range(count):
         voices = np.repeat(
@@ -60,27 +60,37 @@ def test_so_do_those_of_rates_of_errors():
         )
         words = rng.integers(5, 40, len(voices))
         errors = rng.binomial(words, rng.beta(4, 16, 8)[voices])  # 20 % on average
-        found = ratio_interval(
-            errors, words, BootstrapUnits("voice", tuple((str(v),) for v in voices)), resamples=100
-        )
-        covered += found.low <= 0.2 <= found.high
+        units = BootstrapUnits("voice", tuple((str(voice),) for voice in voices))
+        interval = ratio_interval(errors, words, units, resamples=100)
+        covered += interval.low <= 0.2 <= interval.high
     assert 0.93 <= covered / count <= 0.97
 
 
 @pytest.mark.parametrize("groups", [5, 8])
-def test_so_do_those_of_what_is_computed_of_several_scores(groups):
-    """The difference of two systems that were drawn together is that of `paired_difference`,
-    interval and p-value."""
-    for scores, units in corpora(groups, True, 5):
-        zeros, cells = np.zeros(len(scores)), {}
-        for name, values in (("one", scores), ("other", zeros)):
-            rows = enumerate(zip(values, units.labels, units.askers, strict=True))
-            cells[name] = [ItemScore(str(i), v, x, 1.0, v, asker) for i, (x, v, asker) in rows]
-        drawn = resample_cells(cells)
-        found = combine_estimates(np.subtract, drawn["one"], drawn["other"])
-        plain = paired_difference(scores, zeros, units)
-        assert (plain.unit, plain.groups) == ("voice × asker", groups)
-        assert (found.unit, found.groups) == ("voice × asker", groups)
-        assert found.p_value == pytest.approx(plain.p_value)
-        low, high = plain.interval.ends
-        assert found.interval.ends == pytest.approx((low, high), abs=0.05 * (high - low))
+def test_the_difference_of_two_resampled_scores_is_the_paired_difference(groups):
+    def make_items(scores, units):
+        items = []
+        for i, (score, voice) in enumerate(zip(scores, units.labels, strict=True)):
+            items.append(
+                ItemScore(
+                    id=str(i),
+                    group=voice,
+                    numerator=score,
+                    denominator=1.0,
+                    voice=voice,
+                    asker=units.askers[i],
+                )
+            )
+        return items
+
+    for scores, units in simulate_corpora(groups, askers=True, count=5):
+        zeros = np.zeros(len(scores))
+        cells = {"one": make_items(scores, units), "other": make_items(zeros, units)}
+        resampled = resample_cells(cells)
+        difference = combine_estimates(np.subtract, resampled["one"], resampled["other"])
+        paired = paired_difference(scores, zeros, units)
+        assert (paired.unit, paired.groups) == ("voice × asker", groups)
+        assert (difference.unit, difference.groups) == ("voice × asker", groups)
+        assert difference.p_value == pytest.approx(paired.p_value)
+        low, high = paired.interval.ends
+        assert difference.interval.ends == pytest.approx((low, high), abs=0.05 * (high - low))

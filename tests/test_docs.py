@@ -1,4 +1,5 @@
-"""The pages: links lead somewhere, commands exist, Python is Python."""
+"""Links of the pages lead somewhere, their commands exist, and their Python names what is
+public."""
 
 import ast
 import re
@@ -32,8 +33,16 @@ READMES = sorted(
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
-def blocks(page, kind):
-    return [code for found, code in BLOCK.findall(page.read_text()) if found == kind]
+def find_blocks(page, language):
+    """Return the code of the blocks ```LANGUAGE of a page."""
+    blocks = BLOCK.findall(page.read_text())
+    return [code for block_language, code in blocks if block_language == language]
+
+
+def list_anchors(page):
+    """List the anchors of a page's heads, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +55,14 @@ def test_links_of_a_page_lead_somewhere(page):
             continue
         assert (page.parent / file).exists(), target
         if anchor:
-            heads = re.findall(r"^#+ (.*)$", (page.parent / file).read_text(), re.MULTILINE)
-            assert anchor in [
-                re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads
-            ], target
+            assert anchor in list_anchors(page.parent / file), target
 
 
 @pytest.mark.parametrize(
     "page", [*PAGES, *READMES], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
 def test_commands_of_a_page_exist_with_their_options(page):
-    for code in blocks(page, "sh"):
+    for code in find_blocks(page, "sh"):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["speechssl"]:
@@ -65,14 +71,14 @@ def test_commands_of_a_page_exist_with_their_options(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_python_of_a_page_names_what_is_public(page):
-    named = set()
-    for code in blocks(page, "python"):
-        for n in ast.walk(ast.parse(code)):
-            if isinstance(n, ast.Attribute) and ast.unparse(n.value) == "speechssl":
-                named.add(n.attr)
-            elif isinstance(n, ast.ImportFrom) and n.module == "speechssl":
-                named |= {alias.name for alias in n.names}
-    assert named <= {*speechssl.__all__}
+    names = set()
+    for code in find_blocks(page, "python"):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "speechssl":
+                names.add(node.attr)
+            elif isinstance(node, ast.ImportFrom) and node.module == "speechssl":
+                names |= {alias.name for alias in node.names}
+    assert names <= set(speechssl.__all__)
 
 
 def test_every_recipe_stands_in_the_navigation():
@@ -86,7 +92,7 @@ def test_the_readme_has_800_words_at_most():
 
 
 def test_figures_of_the_methods_are_those_that_the_script_draws():
-    figures = runpy.run_path(str(ROOT / "dev/method_figures.py"))
-    for name, figure in figures["FIGURES"].items():
-        drawn = (ROOT / f"docs/methods/{name}.svg").read_text()
-        assert drawn == figures["draw"](figure), name
+    script = runpy.run_path(str(ROOT / "dev/method_figures.py"))
+    for name, figure in script["FIGURES"].items():
+        svg = (ROOT / f"docs/methods/{name}.svg").read_text()
+        assert svg == script["draw"](figure), name

@@ -1,5 +1,5 @@
 """Test planning, sharding, resume and the report of failures on a manifest of a million lines, with
-an encoder of almost nothing.
+an encoder that takes almost no time.
 
     python dev/faults/million.py EXP [LINES]
 
@@ -7,12 +7,13 @@ Every line of the manifest is a recording of 7.2 s (a million: 2,000 h), all of 
 few short files, and one in a hundred is no audio. LINES: 1,000,000. Three things are measured:
 planning alone; a run that is killed and goes on; and three processes with `--shard i/3`, of which
 one is killed and started again. Writes million.md, a table with time and the greatest memory of
-every process, and ends with exit code 1 where a row is missing or there twice.
+every process, and ends with exit code 1 if a row is missing or is there twice.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -56,7 +57,8 @@ def make_extractor() -> UnitExtractor:
 
 
 def make_manifest(folder: Path, lines: int) -> Path:
-    """Write a manifest of so many recordings, and its audio files, once; return its path."""
+    """Write a manifest of `lines` recordings and its audio files, unless they are there; return its
+    path."""
     rng = np.random.default_rng(0)
     for i in range(FILES):
         if not (folder / f"{i}.flac").exists():
@@ -75,14 +77,16 @@ def make_manifest(folder: Path, lines: int) -> Path:
 
 def peak_memory() -> float:
     """Return the greatest memory of this process so far, in GB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
+    status = Path("/proc/self/status").read_text()
+    match = re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)
+    assert match
+    return int(match[1]) * 1024 / 1e9
 
 
 def run_process(path: Path, out: str, share: str) -> None:
-    """Plan or extract, in a process of its own, and print what was measured.
+    """Plan or extract, and print measures as JSON. It runs in a process of its own.
 
-    out: a folder, or "plan" to plan alone; share: I/N, or "all".
+    out: a folder, or "plan" to plan alone; share: "I/N", as of --shard, or "all".
     """
     start, before = time.monotonic(), peak_memory()
     recordings = list_recordings(path)
@@ -96,8 +100,8 @@ def run_process(path: Path, out: str, share: str) -> None:
             number, _, count = share.partition("/")
             shard = int(number), int(count)
         maker = ShardMaker(make_extractor(), Path(out), SIZE)
-        made = extract_corpus(maker, recordings, LocalEngine(1), {}, shard)
-        measured |= {"failed": len(made.failed), "whole": bool(made.card)}
+        extracted = extract_corpus(maker, recordings, LocalEngine(1), {}, shard)
+        measured |= {"failed": len(extracted.failed), "whole": bool(extracted.card)}
     measured["seconds"] = time.monotonic() - start
     measured |= {"gb": peak_memory(), "grown": peak_memory() - before}
     print(json.dumps(measured))
@@ -109,7 +113,7 @@ def start_process(path: Path, out: Path | str, share: str = "all") -> subprocess
 
 
 def wait_for(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a process printed when it has ended."""
+    """Wait for the end of a process; return the measures that it printed."""
     printed, _ = process.communicate()
     if process.returncode:
         sys.exit(f"{process.args} ended with exit code {process.returncode}")
@@ -118,7 +122,7 @@ def wait_for(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def kill_at(process: subprocess.Popen[str], out: Path, parts: int) -> int:
-    """Kill a process when `out` has so many parts; return how many it has then."""
+    """Kill a process as soon as `out` has `parts` parts; return how many it has then."""
     while process.poll() is None and sum(1 for _ in out.glob("part-*")) < parts:
         time.sleep(0.05)
     process.kill()
@@ -127,7 +131,7 @@ def kill_at(process: subprocess.Popen[str], out: Path, parts: int) -> int:
 
 
 def check_rows(out: Path, path: Path) -> None:
-    """Check that every line of the manifest is there once: as a row, or in the list of failures."""
+    """Check that every line of the manifest is there once, as a row or in the list of failures."""
     names = []
     for part in sorted(out.glob("part-*")):
         names += [utterance.id for utterance in decode_part(part.read_bytes()).utterances]

@@ -3,8 +3,9 @@ characters and words of several corpora.
 
 python recipes/odsqa/multilingual.py OUT CORPUS [CORPUS ...] --config CONFIG --stage multilingual
 
-Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; each of these
-begins as the row of one of the commonest words (an arbitrary one). No translation is ever seen:
+Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; the embedding
+of each begins as a copy of that of a frequent word, which is assigned at random. No translation is
+seen:
 sentences of the languages come in one stream (mBERT, 1909.09587). The objective is BERT's: 15 % of
 the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left as they are. Passages
 and questions of the training splits are read, answers are not. A killed run goes on where it was.
@@ -84,7 +85,7 @@ class Masking:
         """Return the ids that the encoder sees, and the targets, (S,) each."""
         ids = np.concatenate([[self.cls], text, [self.sep]])
         predicted = rng.random(len(ids)) < MASKED
-        predicted[[0, -1]] = False
+        predicted[[0, -1]] = False  # [CLS] and [SEP]
         predicted[rng.integers(1, len(ids) - 1)] = True  # one at least
         # of the predicted tokens 80 % are masked, 10 % replaced, 10 % left as they are
         draw = rng.random(len(ids))
@@ -113,7 +114,7 @@ def add_characters(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Make:
+class Multilingual:
     __doc__ = __doc__
 
     out: Path = argument("folder for the encoder and its tokeniser")
@@ -128,7 +129,7 @@ def encode_record(codec: TextCodec, record: Passage | Question) -> np.ndarray:
     return codec.encode([word for word, _ in pieces(record.written, record.language)])[0]
 
 
-def make(o: Make) -> None:
+def make_encoder(o: Multilingual) -> None:
     """Train (once) on the corpora, and write the encoder and its tokeniser to `o.out`."""
     options, out = o.training, o.out
     made_from = {
@@ -140,18 +141,18 @@ def make(o: Make) -> None:
     with stage(out, made_from):
         if (out / "card.json").is_file():
             return
-        records: list[list[Passage | Question]] = []  # by corpus
+        corpora: list[list[Passage | Question]] = []
         written = []
-        for corpus in o.corpora:
-            split = load_corpus(corpus, "train")
-            records.append([*split.passages.values(), *split.questions])
-            written += [record.written for record in records[-1]]
+        for folder in o.corpora:
+            split = load_corpus(folder, "train")
+            corpora.append([*split.passages.values(), *split.questions])
+            written += [record.written for record in corpora[-1]]
         torch.manual_seed(options.seed)
         model, tokenizer = add_characters(o.text_encoder, written, options.seed)
         codec = TextCodec(tokenizer)
         texts = []
-        for of_corpus in records:
-            encoded = [encode_record(codec, record) for record in of_corpus]
+        for records in corpora:
+            encoded = [encode_record(codec, record) for record in records]
             texts.append([ids for ids in encoded if len(ids)])
         batches = Masking(texts, tokenizer, o.batch, options.seed)
         result = fit(MaskedModel(remove_dropout(model)), batches, options, out / "checkpoints")
@@ -162,4 +163,4 @@ def make(o: Make) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(script(make, Make))
+    sys.exit(script(make_encoder, Multilingual))

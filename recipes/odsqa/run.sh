@@ -93,10 +93,10 @@ fi
 
 if stage 7 "evaluation, split by split and reader by reader: EXP/SPLIT/READER"; then
   WHISPERS=$([ -z "$LISTEN" ] || python recipes/whispers.py $(setting whispers))
-  evaluate() { # CORPUS SPLIT SYSTEM THAT READS ...
+  evaluate() { # CORPUS SPLIT SYSTEM ...: with every reader. SYSTEM: those that read text; those of speech are added here
     local reader spoken
     for reader in $READERS; do
-      spoken=
+      spoken= # stays empty where a passage or a question has no recording
       if [ -n "$LISTEN" ] && ! grep -q '"audio": ""' "$1/$2/passages.jsonl" "$1/$2/questions.jsonl"; then
         spoken="$CASCADES $WHISPERS"
         [ "$reader" != plain ] || spoken="dual $([ ! -d "$MODELS/plain/speechbert" ] || echo speechbert) $spoken"

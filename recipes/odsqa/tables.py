@@ -1,5 +1,6 @@
-"""Make the tables of the recipe: systems and readers beside each other, clean and in noise, with
-what is published; and characters against characters with pinyin where errors are simulated.
+"""Make two tables of the recipe: scores of systems and readers in clean speech and in noise, with
+published scores; and a reader of characters against a reader of characters and pinyin, on texts
+with simulated recognition errors.
 
 python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]
     reads EXP/SPLIT/READER/results.jsonl, writes EXP/SPLIT/tables/readers.json;
@@ -25,57 +26,66 @@ READERS = {  # folder -> what the reader reads
 PUBLISHED = {"plain": "82.0 / 89.1", "zero-shot": "63.3 / 78.8", "multilingual": "81.2 / 88.7"}
 
 
-def reader_table(folder: Path) -> Table:
+def make_reader_table(folder: Path) -> Table:
     """Tabulate the scores of every system with every reader in every condition."""
-    paths = {reader: folder / reader / "results.jsonl" for reader in READERS}
-    found = {reader: read_rows(path) for reader, path in paths.items() if path.is_file()}
+    results_of = {}
+    for reader in READERS:
+        path = folder / reader / "results.jsonl"
+        if path.is_file():
+            results_of[reader] = read_rows(path)
     rows: list[tuple[str, ...]] = []
-    for reader, results in found.items():
+    for reader, results in results_of.items():
         cells = {(r.system, condition_name(r.condition, r.snr_db), r.metric): r for r in results}
         for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
             values = (interval_text(cells.get((system, condition, metric))) for metric in METRICS)
-            # DUAL and SpeechBERT answer without a reader of text
-            label = "–" if system.startswith(("dual", "speechbert")) else READERS[reader]
+            reads_text = not system.startswith(("dual", "speechbert"))
+            label = READERS[reader] if reads_text else "–"
             published = PUBLISHED.get(reader, "–") if system == "text" else "–"
             rows.append((system, label, condition, *values, published))
     heads = (*(m.upper() for m in METRICS), "published, DRCD as text")
-    note = f"Percent. {rows_sentence(chain.from_iterable(found.values()))}"
+    note = f"Percent. {rows_sentence(chain.from_iterable(results_of.values()))}"
     columns = ("system", "text QA", "condition", *heads)
     return Table("Systems and readers", columns, tuple(rows), note)
 
 
-def error_table(folder: Path) -> Table:
+def make_error_table(folder: Path) -> Table:
     """Tabulate the scores of both readers at every rate of errors, and the gain by pinyin, tested
     in pairs."""
-    found = {reader: read_rows(folder / reader / "results.jsonl") for reader in ("plain", "pinyin")}
-    cells = {reader: {(r.system, r.metric): r for r in rows} for reader, rows in found.items()}
-    gains = {}  # by the first of the two systems that `speechssl compare` tested
+    plain = read_rows(folder / "plain" / "results.jsonl")
+    pinyin = read_rows(folder / "pinyin" / "results.jsonl")
+    cells = {}  # reader, system, metric -> row
+    for reader, results in (("plain", plain), ("pinyin", pinyin)):
+        cells |= {(reader, row.system, row.metric): row for row in results}
+    # first of the two systems that `speechssl compare` tested, "SYSTEM (pinyin)" -> test
+    gains = {}
     for corpus in read_json(folder / "compare/compare.json")["corpora"]:
         for test in corpus["tests"]:
             gains[test["first"]] = test
-    columns_of_scores = [(metric, reader) for metric in ("em", "f1") for reader in found]
+    scores = [(metric, reader) for metric in ("em", "f1") for reader in ("plain", "pinyin")]
     rows = []
-    for system in dict.fromkeys(r.system for r in found["plain"]):
-        values = []
-        for metric, reader in columns_of_scores:
-            values.append(interval_text(cells[reader].get((system, metric))))
+    for system in dict.fromkeys(row.system for row in plain):
+        error_rate = interval_text(cells.get(("plain", system, "cer")))
+        values = [interval_text(cells.get((reader, system, metric))) for metric, reader in scores]
         gain = gains.get(f"{system} (pinyin)")
-        better = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
-        rows.append((system, interval_text(cells["plain"].get((system, "cer"))), *values, better))
-    heads = (f"{metric.upper()}, {READERS[reader]}" for metric, reader in columns_of_scores)
+        gain_text = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
+        rows.append((system, error_rate, *values, gain_text))
+    heads = (f"{metric.upper()}, {READERS[reader]}" for metric, reader in scores)
     columns = ("what is read", "CER", *heads, "gain in F1, p (Holm)")
-    note = f"Percent. {rows_sentence(chain.from_iterable(found.values()))}"
+    note = f"Percent. {rows_sentence([*plain, *pinyin])}"
     return Table("Errors of the recogniser, simulated", columns, tuple(rows), note)
 
 
 def main(exp: Path, splits: list[str]) -> None:
-    tables = [(exp / split, "readers", reader_table) for split in splits if (exp / split).is_dir()]
+    for split in splits:
+        if (exp / split).is_dir():
+            write_table(exp / split, "readers", make_reader_table(exp / split))
     if (exp / "errors/compare/compare.json").is_file():
-        tables.append((exp / "errors", "errors", error_table))
-    for folder, name, make in tables:
-        table = make(folder)
-        write_json(folder / "tables" / f"{name}.json", table.values)
-        print(f"{folder}:\n\n{table.markdown}\n")
+        write_table(exp / "errors", "errors", make_error_table(exp / "errors"))
+
+
+def write_table(folder: Path, name: str, table: Table) -> None:
+    write_json(folder / "tables" / f"{name}.json", table.values)
+    print(f"{folder}:\n\n{table.markdown}\n")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,23 @@
-"""What a cascade loses by the spelling of answers, and what in reading: python
-recipes/real_questions/losses.py RESULTS CORPUS
+"""Divide what a cascade loses against true words into a loss of spelling and a loss of reading.
+
+    python recipes/real_questions/losses.py RESULTS CORPUS
 
 RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORPUS its corpus, whose
-words have times. `text` answers from the correct words. The same words as the recogniser wrote them
-(the passage aligned word by word, Levenshtein) are the answer of a reader that errors do not lead
-astray: what F1 falls to is lost by spelling. What the cascade loses beyond that is lost in reading.
-Percent, means over questions; 95 % intervals of the differences draw what those of `evaluate qa`
-do. Prints a table.
+words have times. Three answers to a question are scored by F1 against the gold answers:
+
+1. the answer of `text`, which reads the true words;
+2. the same words as the recogniser wrote them (the passage aligned letter by letter, Levenshtein):
+   the answer of a reader that recognition errors do not lead astray;
+3. the answer of the cascade.
+
+From 1 to 2 F1 is lost by spelling, from 2 to 3 in reading. The table that is printed has means over
+questions in percent, and 95 % intervals of the differences, whose bootstrap draws the same units as
+that of `evaluate qa`.
 """
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
@@ -21,64 +28,96 @@ from speechssl.results import Table, interval_text
 from speechssl.stats import paired_difference
 from speechssl.text import spell_letters
 
-
-def find_written(reference: list[str], recognised: list[str], first: int, last: int) -> list[str]:
-    """Return the recognised words in the place of the words first..last of the reference; none
-    where all of them were missed."""
-    before, owners = spell(reference)
-    after, written = spell(recognised)
-    found = [
-        written[code.dest_start + place - code.src_start]
-        for code in Levenshtein.opcodes(before, after)
-        if code.tag in ("equal", "replace")
-        for place in range(code.src_start, code.src_end)
-        if first <= owners[place] <= last
-    ]
-    return recognised[found[0] : found[-1] + 1] if found else []
+COLUMNS = (
+    "system",
+    "condition",
+    "F1 of text",
+    "the same words, recognised",
+    "F1",
+    "lost by spelling",
+    "lost in reading",
+)
 
 
-def spell(words: list[str]) -> tuple[list[str], list[int]]:
-    """Spell words in letters, which may make several of one; return these, and whose each is."""
-    spelt = [spell_letters(word).split() for word in words]
-    owners = [number for number, several in enumerate(spelt) for _ in several]
-    return [letters for several in spelt for letters in several], owners
+class Spelling(NamedTuple):
+    """Words spelt by `spell_letters`, which may make several tokens of one word.
+
+    owners: for every token the number of its word.
+    """
+
+    tokens: list[str]
+    owners: list[int]
 
 
-def row(name: str, condition: str, corpus: Corpus, known: dict, cascade: dict) -> tuple[str, ...]:
-    """Make a row of the table. known, cascade: predictions of `text` and of a cascade."""
-    scores: list[tuple[float, ...]] = []  # of the text, the same words as written, what was read
+def spell(words: list[str]) -> Spelling:
+    """Spell words one by one."""
+    spelling = Spelling([], [])
+    for number, word in enumerate(words):
+        tokens = spell_letters(word).split()
+        spelling.tokens.extend(tokens)
+        spelling.owners.extend([number] * len(tokens))
+    return spelling
+
+
+def find_recognised(
+    reference: list[str], recognised: list[str], first: int, last: int
+) -> list[str]:
+    """Return the recognised words that are aligned with the words first..last of the reference;
+    none where the recogniser missed all of them."""
+    before, after = spell(reference), spell(recognised)
+    aligned = []  # numbers of recognised words
+    for code in Levenshtein.opcodes(before.tokens, after.tokens):
+        if code.tag not in ("equal", "replace"):
+            continue
+        shift = code.dest_start - code.src_start
+        for token in range(code.src_start, code.src_end):
+            if first <= before.owners[token] <= last:
+                aligned.append(after.owners[token + shift])
+    return recognised[aligned[0] : aligned[-1] + 1] if aligned else []
+
+
+def make_row(
+    system: str, condition: str, corpus: Corpus, text: dict, cascade: dict
+) -> tuple[str, ...]:
+    """Make a row of the table. text, cascade: predictions of `text` and of a cascade."""
+    true_scores, respelt_scores, cascade_scores = [], [], []
     for question in corpus.answerable:
-        answer, passage = known["answers"][question.id], corpus.passages[question.passage]
-        middles = [(w.start + w.end) / 2 for w in passage.words]
-        inside = [i for i, at in enumerate(middles) if answer["start"] <= at < answer["end"]]
-        words, gold = [w.text for w in passage.words], [a.text for a in question.answers]
-        heard = cascade["transcripts"].get(passage.id, "").split()
-        spelling = find_written(words, heard, inside[0], inside[-1]) if inside else []
-        read = cascade["answers"].get(question.id, {}).get("text", "")
-        texts = (answer["text"], " ".join(spelling), read)
-        scores.append(tuple(100 * token_f1(text, gold, corpus.language) for text in texts))
-    asked = corpus.answerable
-    units = passage_units(corpus, [q.passage for q in asked], [q.id for q in asked])
-    written, respelt, read = map(list, zip(*scores, strict=True))
-    means = (f"{sum(some) / len(some):.1f}" for some in (written, respelt, read))
-    pairs = ((written, respelt), (respelt, read))
-    losses = (paired_difference(after, before, units) for before, after in pairs)
-    return name, condition, *means, *(interval_text(loss.interval, "+") for loss in losses)
+        passage = corpus.passages[question.passage]
+        answer = text["answers"][question.id]
+        inside = []  # numbers of the words that the answer of `text` spans
+        for number, word in enumerate(passage.words):
+            if answer["start"] <= (word.start + word.end) / 2 < answer["end"]:
+                inside.append(number)
+        recognised = cascade["transcripts"].get(passage.id, "").split()
+        respelt = []
+        if inside:
+            words = [word.text for word in passage.words]
+            respelt = find_recognised(words, recognised, inside[0], inside[-1])
+        gold = [gold_answer.text for gold_answer in question.answers]
+        cascade_answer = cascade["answers"].get(question.id, {}).get("text", "")
+        true_scores.append(100 * token_f1(answer["text"], gold, corpus.language))
+        respelt_scores.append(100 * token_f1(" ".join(respelt), gold, corpus.language))
+        cascade_scores.append(100 * token_f1(cascade_answer, gold, corpus.language))
+    passages = [question.passage for question in corpus.answerable]
+    units = passage_units(corpus, passages, [question.id for question in corpus.answerable])
+    spelling_loss = paired_difference(respelt_scores, true_scores, units)
+    reading_loss = paired_difference(cascade_scores, respelt_scores, units)
+    means = [sum(s) / len(s) for s in (true_scores, respelt_scores, cascade_scores)]
+    losses = [interval_text(loss.interval, "+") for loss in (spelling_loss, reading_loss)]
+    return system, condition, *(f"{mean:.1f}" for mean in means), *losses
 
 
 def main(results: Path, corpus: Path) -> None:
     data = load_corpus(corpus, "test")
-    known = read_predictions(results / "predictions/text/clean.parquet")
-    if not any(p.words for p in data.passages.values()):
+    text = read_predictions(results / "predictions/text/clean.parquet")
+    if not any(passage.words for passage in data.passages.values()):
         print(f"left out: where cascades lose, since the words of {corpus} have no times")
         return
     rows = []
-    for path in sorted(results.glob("predictions/cascade-*/*.parquet")):
-        rows.append(row(path.parent.name, path.stem, data, known, read_predictions(path)))
-    scores = ("F1 of text", "the same words, recognised", "F1")
-    columns = ("system", "condition", *scores, "lost by spelling", "lost in reading")
+    for path in sorted(results.glob("predictions/cascade-*/*.parquet")):  # SYSTEM/CONDITION
+        rows.append(make_row(path.parent.name, path.stem, data, text, read_predictions(path)))
     note = "Of passages and questions both recognised."
-    print(Table("Where cascades lose", columns, tuple(rows), note).markdown)
+    print(Table("Where cascades lose", COLUMNS, tuple(rows), note).markdown)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How well a reader of units tells words apart, before any question is asked."""
+"""Measure how well a reader of units tells words apart, before any question is asked."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ from speechssl.units.features import load_extractor
 class NearestWords:
     """measure how well a reader of units tells words apart
 
-    The reader hears passages in windows, and every word gets the mean of its outputs over the units
-    of the word. Which of 1,000 words in their sentences, as its teacher reads them, is the nearest?
-    Printed by voice: how often it is the word itself, and how often the word is among the ten
-    nearest.
+    A reader of units (the student) reads passages in windows; the vector of a word is the mean of
+    its outputs over the units of the word. The teacher, a reader of text, gives every word a vector
+    in the same sentence. Of 1,000 words, the teacher's vectors are ranked by their cosine with the
+    student's vector of each. Printed by voice: how often the word itself is the nearest, and how
+    often it is among the ten nearest.
 
       python recipes/real_questions/nearest_words.py exp/taught corpus people-en --split dev
     """
@@ -57,7 +58,7 @@ class NearestWords:
 
 
 def measure(o: NearestWords) -> None:
-    """Measure and print."""
+    """Rank the words of the passages, and print how often the right one is first."""
     student, layout, card = load_reader(o.reader)
     teacher = load_teacher(o.text_encoder, find_shipped(o.teacher))
     model = UnitTeacher(student, teacher).eval()
@@ -69,15 +70,18 @@ def measure(o: NearestWords) -> None:
         runs = extractor.units(read_audio(data.path(passage)))
         recordings.append(spoken_words(passage, runs, extractor.grid, teacher.codec))
         voices.append(passage.speaker)
-    ranks, owners = rank_words(model, layout, teacher.layout, recordings, o.words)
-    of_voice: dict[str, list[int]] = defaultdict(list)
-    for rank, owner in zip(ranks.tolist(), owners.tolist(), strict=True):
-        of_voice[voices[owner]].append(rank)
+    ranks, numbers = rank_words(model, layout, teacher.layout, recordings, o.words)
+    ranks_of_voice: dict[str, list[int]] = defaultdict(list)
+    for rank, number in zip(ranks.tolist(), numbers.tolist(), strict=True):
+        ranks_of_voice[voices[number]].append(rank)
     rows = []
-    for voice, found in [("all", ranks.tolist()), *sorted(of_voice.items())]:
-        first, ten = (100 * float(np.mean(np.array(found) < most)) for most in (1, 10))
-        rows.append({"voice": voice, "words": len(found), "first": first, "first ten": ten})
-        print(f"{voice:<28} {len(found):5} words   first {first:4.1f} %   among ten {ten:4.1f} %")
+    for voice, some_ranks in [("all", ranks.tolist()), *sorted(ranks_of_voice.items())]:
+        first = 100 * float(np.mean(np.array(some_ranks) < 1))
+        ten = 100 * float(np.mean(np.array(some_ranks) < 10))
+        rows.append({"voice": voice, "words": len(some_ranks), "first": first, "first ten": ten})
+        print(
+            f"{voice:<28} {len(some_ranks):5} words   first {first:4.1f} %   among ten {ten:4.1f} %"
+        )
     if o.out:
         write_json(o.out, rows)
 
@@ -86,30 +90,35 @@ def measure(o: NearestWords) -> None:
 def rank_words(
     model: UnitTeacher,
     layout: Layout,
-    text: Layout,
+    text_layout: Layout,
     recordings: Sequence[SpokenWords],
     words: int,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw N words of all recordings; return the rank of each among the N, 0 for the nearest, and
-    the number of the recording that it was said in, both (N,)."""
-    pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-    owners: list[int] = []
+    the number of the recording that it was said in, both (N,).
+
+    layout, text_layout: windows of the student and of the teacher.
+    """
+    student: list[torch.Tensor] = []  # (W, D) of a window each
+    teacher: list[torch.Tensor] = []
+    recording_of: list[int] = []  # number of the recording of every word
     for number, recording in enumerate(tqdm(recordings, desc="words", unit="recording")):
         for start in range(0, len(recording.units), layout.size):
             window = recording.cut(start, start + layout.size)
             if len(window.pieces) == 0:
                 continue
-            (heard,), (read,) = model.vectors(collate_words([(NO_QUESTION, window)], layout, text))
-            pairs.append((heard, read))
-            owners += [number] * len(window.pieces)
-    of_units, of_text = (
-        functional.normalize(torch.cat(side), dim=-1) for side in zip(*pairs, strict=True)
-    )
-    chosen = np.random.default_rng(seed).permutation(len(of_units))[:words]
-    likeness = of_units[chosen] @ of_text[chosen].T
-    ranks = (likeness > likeness.diagonal()[:, None]).sum(1)
-    return ranks.numpy(), np.array(owners)[chosen]
+            batch = collate_words([(NO_QUESTION, window)], layout, text_layout)
+            (student_vectors,), (teacher_vectors,) = model.vectors(batch)
+            student.append(student_vectors)
+            teacher.append(teacher_vectors)
+            recording_of += [number] * len(window.pieces)
+    chosen = np.random.default_rng(seed).permutation(len(recording_of))[:words]
+    of_student = functional.normalize(torch.cat(student), dim=-1)[chosen]
+    of_teacher = functional.normalize(torch.cat(teacher), dim=-1)[chosen]
+    cosines = of_student @ of_teacher.T  # (N, N)
+    nearer = cosines > cosines.diagonal()[:, None]
+    return nearer.sum(1).numpy(), np.array(recording_of)[chosen]
 
 
 if __name__ == "__main__":

@@ -5,24 +5,25 @@
 #   bash recipes/real_questions/run.sh recipes/real_questions/smoke.yaml exp/real_questions-smoke         an invented miniature, a minute
 # Environment:
 #   WITHOUT=FILE    ids of questions whose passages are left out (those that NMSQA's test set asks about as well); default:
-#                   dev_ids_also_in_test.txt beside dev.parquet, where it is
+#                   dev_ids_also_in_test.txt beside dev.parquet, if there is one
 CONFIG=recipes/real_questions/base.yaml
 EXP=exp/real_questions
 . recipes/common.sh
 . recipes/real_questions/reader.sh
 
 if stage 1 "corpus: dev articles split into train, dev and test"; then
-  articles
+  prepare_articles
 fi
 
 if stage 2 "the reader: first on invented questions (MiniSQA), then on real ones"; then
-  text_reader
+  train_text_reader
 fi
 
 if stage 3 "articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"; then
   mkdir -p "$EXP/models"
   borrow "$(setting models)" "$EXP/models" encoder ctc
-  [ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram" # of other texts than these
+  # the n-gram that ships is of other texts; one of these texts has made_from.json
+  [ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram"
   speechssl prepare squad "$EXP/squad/dev.json" "$EXP/spoken-dev" --speak --config "$CONFIG" --stage speak-dev
   $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/ctc" --dev "$EXP/spoken-dev" \
     --config "$CONFIG" --stage ngram

@@ -3,64 +3,90 @@ SQuAD's texts.
 
     python recipes/real_questions/split.py dev.parquet OUT --without dev_ids_also_in_test.txt
 
-Every tenth article in the order of a draw by seed is dev, every tenth test, the others train, where
-no --train is given. Passages of the questions that --without lists (those that NMSQA's test set
-asks about as well) are left out of all three: nothing may be trained or tuned on them.
+Articles are shuffled; of every ten the first is dev, the second test, the others train. With
+--train, the questions of that table are train and the other dev articles are left out. Passages of
+the questions that --without lists (those that NMSQA's test set asks about as well) are left out of
+all three splits: nothing may be trained or tuned on them.
 """
 
 import json
 import random
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-add = parser.add_argument
-TRAIN = "train.parquet, or its parts, in the place of the other dev articles"
-add("tables", type=Path, nargs="+", help="dev.parquet, or its parts")
-add("out", type=Path)
-add("--train", type=Path, nargs="+", default=[], help=TRAIN)
-add("--without", type=Path, help="ids of questions, one a line, whose passages are left out")
-add("--seed", type=int, default=0)
-options = parser.parse_args()
-
+SPLITS = ("train", "dev", "test")
 COLUMNS = ["id", "title", "context", "question", "answers"]
+# title of an article -> text of a passage -> its questions, as SQuAD writes them
+Articles = dict[str, dict[str, list[dict]]]
 
 
-def read(paths: list[Path]) -> list[dict]:
+def read_rows(paths: Iterable[Path]) -> list[dict]:
+    """Read the rows of the tables, one a question."""
     return [row for path in paths for row in pq.read_table(path, columns=COLUMNS).to_pylist()]
 
 
-rows = read(options.tables)
-without = set(options.without.read_text().split()) if options.without else set()
-left_out = {row["context"] for row in rows if row["id"] in without}
-titles = sorted({row["title"] for row in rows})
-random.Random(options.seed).shuffle(titles)
-splits = {
-    title: {0: "dev", 1: "test"}.get(i % 10, "" if options.train else "train")
-    for i, title in enumerate(titles)
-}
-drawn = [(splits[row["title"]], row) for row in rows if splits[row["title"]]]
-drawn += [("train", row) for row in read(options.train)]
-articles: dict[tuple[str, str], dict[str, list[dict]]] = {}
-for split, row in drawn:
-    if row["context"] in left_out:
-        continue
-    answers = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
-    asked = {"id": row["id"], "question": row["question"]}
-    asked["answers"] = [{"text": t, "answer_start": s} for t, s in answers]
-    articles.setdefault((split, row["title"]), {}).setdefault(row["context"], []).append(asked)
-options.out.mkdir(parents=True, exist_ok=True)
-for split in ("train", "dev", "test"):
+def assign_splits(titles: Iterable[str], seed: int) -> dict[str, str]:
+    """Return title -> split of shuffled articles."""
+    shuffled = sorted(titles)
+    random.Random(seed).shuffle(shuffled)
+    first_of_ten = {0: "dev", 1: "test"}
+    return {title: first_of_ten.get(i % 10, "train") for i, title in enumerate(shuffled)}
+
+
+def group_questions(rows: Iterable[dict]) -> Articles:
+    """Group questions by article and passage, and write them as SQuAD does."""
+    articles: Articles = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        answers = zip(row["answers"]["text"], row["answers"]["answer_start"], strict=True)
+        question = {
+            "id": row["id"],
+            "question": row["question"],
+            "answers": [{"text": text, "answer_start": start} for text, start in answers],
+        }
+        articles[row["title"]][row["context"]].append(question)
+    return articles
+
+
+def write_split(path: Path, articles: Articles) -> None:
+    """Write a split in SQuAD's layout and print its size."""
     data = []
-    for (of, title), passages in articles.items():
-        if of == split:
-            asked_of = [{"context": context, "qas": qas} for context, qas in passages.items()]
-            data.append({"title": title, "paragraphs": asked_of})
-    path = options.out / f"{split}.json"
+    for title, passages in articles.items():
+        paragraphs = [{"context": text, "qas": asked} for text, asked in passages.items()]
+        data.append({"title": title, "paragraphs": paragraphs})
     path.write_text(json.dumps({"version": "1.1", "licence": "CC BY-SA 4.0", "data": data}))
-    counts = [len(p["qas"]) for a in data for p in a["paragraphs"]]
+    counts = [len(asked) for passages in articles.values() for asked in passages.values()]
     print(f"{path}: {len(data)} articles, {len(counts)} passages, {sum(counts)} questions")
-questions = sum(row["context"] in left_out for row in rows)
-print(f"left out: {len(left_out)} passages with {questions} questions")
+
+
+def main(options: Namespace) -> None:
+    rows = read_rows(options.tables)
+    excluded_ids = set(options.without.read_text().split()) if options.without else set()
+    excluded_passages = {row["context"] for row in rows if row["id"] in excluded_ids}
+    split_of = assign_splits({row["title"] for row in rows}, options.seed)
+    rows_of: dict[str, list[dict]] = {split: [] for split in SPLITS}
+    for row in rows:
+        rows_of[split_of[row["title"]]].append(row)
+    if options.train:
+        rows_of["train"] = read_rows(options.train)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        allowed = [row for row in rows_of[split] if row["context"] not in excluded_passages]
+        write_split(options.out / f"{split}.json", group_questions(allowed))
+    questions = sum(row["context"] in excluded_passages for row in rows)
+    print(f"left out: {len(excluded_passages)} passages with {questions} questions")
+
+
+if __name__ == "__main__":
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("tables", type=Path, nargs="+", help="dev.parquet, or its parts")
+    add("out", type=Path)
+    train = "train.parquet, or its parts, in the place of the other dev articles"
+    add("--train", type=Path, nargs="+", default=[], help=train)
+    add("--without", type=Path, help="ids of questions, one a line, whose passages are left out")
+    add("--seed", type=int, default=0)
+    main(parser.parse_args())

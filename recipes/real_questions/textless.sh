@@ -10,18 +10,22 @@ CONFIG=recipes/real_questions/textless.yaml
 EXP=exp/real_questions
 . recipes/common.sh
 . recipes/real_questions/reader.sh
+has() { grep -q "^$1:" "$CONFIG"; } # SECTION: whether the configuration has it
 OUT=$EXP/textless
-SHIPPED=$(setting shipped)
-NAME=$(setting name) # of another set's units, beside those of people-en
+SHIPPED=$(setting shipped) # the set of models with encoder and units
+NAME=$(setting name)       # distinguishes the folders of another set than people-en in the same OUT; empty for people-en
 MODELS=$OUT/models${NAME:+-$NAME}
 UNITS=$OUT/units${NAME:+-$NAME}
-READER=$(setting reader) # the configuration of run.sh
-mix() { [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"; }
-TEACHER=$(setting teacher) # a reader of words that ships, of the teacher and of the cascade; none: a text encoder, and run.sh's reader
-has() { grep -q "^$1:" "$CONFIG"; } # SECTION
-PIECES=() # of units, where the configuration has them
+READER_CONFIG=$(setting reader) # the configuration of run.sh, for the articles and the reader of text
+# A reader of words that ships: it teaches the reader of units and reads in the cascade. Where the configuration names none, a text
+# encoder teaches, and run.sh's reader of text reads.
+TEACHER=$(setting teacher)
+PIECES=() # option of verbs that read pieces, merged n-grams of units; empty: they read units
 ! has pieces || PIECES=(--pieces "$MODELS/pieces.json")
-dual() { # NAME OPTION ...
+mix() { # OUT CORPUS ... OPTION ...: joins readings of the articles into one corpus
+  [ -f "$1/card.json" ] || python recipes/units/mix.py "$@" --distorted 0 --licence "CC BY-SA 4.0"
+}
+train_dual() { # NAME OPTION ...
   $LAUNCH speechssl train dual "$OUT/train" "$UNITS" "$MODELS/$1" "${@:2}" "${PIECES[@]}" --config "$CONFIG" --stage dual
 }
 evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
@@ -29,7 +33,7 @@ evaluate() { # SPLIT FOLDER SECTION SYSTEM ...
 }
 
 if stage 1 "articles: as run.sh splits them"; then
-  CONFIG=$READER articles
+  CONFIG=$READER_CONFIG prepare_articles
 fi
 
 if stage 2 "speech: every passage and question by several synthesisers; dev and test by others or other voices"; then
@@ -38,8 +42,8 @@ if stage 2 "speech: every passage and question by several synthesisers; dev and 
     SPOKEN+=("$OUT/spoken/$voice")
     speechssl prepare squad "$EXP/squad/train.json" "$OUT/spoken/$voice" --speak --config "$CONFIG" --stage "$voice"
   done
-  mix "$OUT/train" "${SPOKEN[@]}" --articles # the first N passages: whole articles
-  mix "$OUT/any" "${SPOKEN[@]}"              # the same, the first N passages: of any article
+  mix "$OUT/train" "${SPOKEN[@]}" --articles # article by article: its first N passages are whole articles
+  mix "$OUT/any" "${SPOKEN[@]}"              # the same passages in random order: the first N are of any article
   for split in dev test; do
     speechssl prepare squad "$EXP/squad/$split.json" "$OUT/spoken/$split" --speak --config "$CONFIG" --stage "$split"
     mix "$OUT/$split" "$OUT/spoken/$split" --split "$split"
@@ -57,17 +61,21 @@ fi
 if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
   for arm in $(setting arms); do
     case $arm in
-      dual-taught) # units learn to mean words first
-        reader=$(python recipes/models.py "$SHIPPED")/dual # where the set has one; else from what teaches
-        [ -d "$reader" ] && [ -z "$TEACHER" ] || reader=
-        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" ${reader:+--start "$reader"} \
-          ${TEACHER:+--teacher "$TEACHER"} "${PIECES[@]}" --config "$CONFIG" --stage teacher
-        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev ${TEACHER:+--teacher "$TEACHER"}
-        width=$(setting attention-width)
-        dual dual-taught --start "$MODELS/taught" ${width:+--attention-width "$width"} ;;
-      dual) dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
-      dual-text) dual dual-text ;; # from the text encoder, without MiniSQA
-      dual-scratch) dual dual-scratch --assignment scratch ;;
+      dual-taught) # before it is asked, the reader of units learns the teacher's vectors of the words that are said
+        start=() teacher=() width=()
+        if [ -n "$TEACHER" ]; then
+          teacher=(--teacher "$TEACHER") # the student begins as its copy
+        elif [ -d "$(python recipes/models.py "$SHIPPED")/dual" ]; then
+          start=(--start "$(python recipes/models.py "$SHIPPED")/dual")
+        fi
+        $LAUNCH speechssl train unit-words "$OUT/train" "$UNITS" "$MODELS/taught" "${start[@]}" "${teacher[@]}" "${PIECES[@]}" \
+          --config "$CONFIG" --stage teacher
+        python recipes/real_questions/nearest_words.py "$MODELS/taught" "$OUT/dev" "$MODELS" --split dev "${teacher[@]}"
+        [ -z "$(setting attention-width)" ] || width=(--attention-width "$(setting attention-width)")
+        train_dual dual-taught --start "$MODELS/taught" "${width[@]}" ;;
+      dual) train_dual dual --start "$(python recipes/models.py "$SHIPPED")/dual" ;;
+      dual-text) train_dual dual-text ;; # from the text encoder, without MiniSQA
+      dual-scratch) train_dual dual-scratch --assignment scratch ;;
       *) refuse "there is no arm $arm; choose from dual dual-taught dual-text dual-scratch" ;;
     esac
   done
@@ -77,7 +85,7 @@ if has ctc && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on t
   if [ -n "$TEACHER" ]; then
     borrow "${TEACHER%/*}" "$MODELS" text-qa
   else
-    CONFIG=$READER text_reader
+    CONFIG=$READER_CONFIG train_text_reader
     [ -e "$MODELS/text-qa" ] || ln -s "$(realpath "$EXP/text-qa")" "$MODELS/text-qa"
   fi
   $LAUNCH speechssl train ctc "$OUT/any" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
@@ -86,7 +94,7 @@ if has ctc && stage 5 "cascade and SpeechBERT: a reader of text, a CTC head on t
     --start "$MODELS/text-qa" --config "$CONFIG" --stage speechbert
 fi
 
-if stage 6 "articles that none of them saw; recognisers that take long on some of the passages, beside all others"; then
+if stage 6 "evaluation on articles that no model saw; Whisper, which is slow, and all others on some of the passages"; then
   systems=$(setting arms)
   ! has ctc || systems+=" cascade-ctc cascade-ctc-greedy text"
   ! has speechbert || systems+=" speechbert"
@@ -102,14 +110,15 @@ fi
 if [ -z "$NAME" ] && stage 7 "what more questions would give: DUAL on whole articles with a part of the questions, at equal steps"; then
   PARTS=()
   for part in $(setting parts); do
-    dual "dual-$part" --start "$(python recipes/models.py "$SHIPPED")/dual" --passages "$(python recipes/real_questions/curve.py passages "$OUT" "$part")"
+    passages=$(python recipes/real_questions/curve.py passages "$OUT" "$part")
+    train_dual "dual-$part" --start "$(python recipes/models.py "$SHIPPED")/dual" --passages "$passages"
     PARTS+=("dual-$part")
   done
   evaluate dev parts evaluate "${PARTS[@]}"
   python recipes/real_questions/curve.py fit "$OUT" "${PARTS[@]}" dual
 fi
 
-if stage 8 "finding the passage: by words, by n-grams of units, and by the vectors that the taught reader gives units"; then
+if stage 8 "retrieval of passages: by words, by n-grams of units, and by the vectors that the taught reader gives units"; then
   systems=(bm25-text embeddings-text@16 tfidf-units)
   [ ! -d "$MODELS/taught" ] || systems+=(embeddings-taught@100)
   for split in dev test; do

@@ -1,18 +1,19 @@
-"""Print the table of choose.sh: an arm a row, its dev scores in clean speech and in the noise dev
-at 5 dB, and the arm that is chosen.
+"""Print the table of choose.sh: an arm a row, its scores on the dev splits in clean speech and in
+the noise at 5 dB that is called `dev`, and the arm that is chosen.
 
 The criterion, stated before anything was trained:
 
-    the highest mean over KS, IC, SID, style and DUAL, all with the same weight, of the dev scores
-    in the noise dev at 5 dB,
+    the highest mean over KS, IC, SID, style and DUAL, all with the same weight, of the scores on
+    the dev splits in the noise `dev` at 5 dB,
     among the arms whose mean in clean speech is at most 1 point below that of the encoder that
     training starts from;
-    of means that print alike, the arm with the lowest unit edit distance in that noise.
+    of means that are equal to one decimal, the arm with the lowest unit edit distance (UED) in
+    that noise.
 
 Where only some tasks were evaluated (EVAL_TASKS of choose.sh), the mean is over these, and the
-table shows no others. Units are not in the mean: they compare an encoder with itself. The
-difference from `base` has a 95 % interval of the paired cluster bootstrap (voices that several
-tasks share are drawn in all of them together), which is not corrected for the number of arms.
+table shows no others. UED is not in the mean: it compares an encoder with itself. The difference
+from `base` has a 95 % interval of the paired cluster bootstrap (voices that several tasks share are
+drawn in all of them together), which is not corrected for the number of arms.
 
 python recipes/robustness/choose.py EXP CONFIG
     reads EXP/ARM/dev/scores; CONFIG: choose.yaml, for what an arm changes
@@ -23,9 +24,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -37,32 +37,42 @@ from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import Estimate, ItemScore, combine_estimates, mean_estimate
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # whose mean decides
-UNITS = "units unit_error"
-# task -> the unit that is drawn with the voice, where it is not the recording itself
-DRAWN_UNITS = {"dual ff1": "passage"}
+UED = "units unit_error"
+# task -> what the bootstrap draws beside voices
+RESAMPLED_BY = dict.fromkeys((*TASKS, UED), "recording") | {"dual ff1": "passage"}
 START, BASE = "start", "base"  # arms: the encoder that training starts from; the usual settings
 CLEAN, NOISY = "clean", "unseen-dev"  # conditions
 GREATEST_LOSS = 1.0  # points that an arm may lose in clean speech
-Scores = Mapping[tuple[str, str, str], Estimate]  # arm, task, condition
+
+
+class Cell(NamedTuple):
+    """A cell has one score."""
+
+    arm: str
+    task: str  # of TASKS, or UED
+    condition: str  # CLEAN or NOISY
+
+
+Scores = Mapping[Cell, Estimate]
 
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm has scores in percent."""
+    """An arm is an encoder trained with other settings, summed up in percent."""
 
     name: str
-    cells: Mapping[str, tuple[float, float]]  # task -> clean, noisy
-    clean: float  # mean over tasks
-    noisy: float  # mean over tasks
-    units: float  # unit edit distance in noise
-    # of `noisy` from that of `base`, paired; None for `base` itself and without it
-    difference: Estimate | None
+    pairs: Mapping[str, tuple[float, float]]  # task -> score in clean speech and in noise
+    clean: float  # mean over tasks in clean speech
+    noisy: float  # mean over tasks in noise
+    ued: float  # unit edit distance in noise
+    difference: Estimate | None  # noisy - that of `base`, paired; None where there is no other arm
 
 
 def read_scores(exp: Path) -> Scores:
     """Read the items of every task, and resample them together for all arms. Raises InputError
     where there are none, or an arm lacks a task of another."""
-    found: dict[str, dict[tuple[str, str, str], list[ItemScore]]] = {}
+    items_of: dict[str, dict[Cell, list[ItemScore]]] = {task: {} for task in (*TASKS, UED)}
+    # ARM/dev: results.jsonl and scores/ARM/TASK/CONDITION.parquet, of `evaluate robustness`
     arms = [path.parent.parent.name for path in sorted(exp.glob("*/dev/results.jsonl"))]
     if START not in arms:
         raise InputError(
@@ -72,37 +82,50 @@ def read_scores(exp: Path) -> Scores:
     for arm in arms:
         for path in sorted((exp / arm / "dev" / "scores" / arm).glob("*/*.parquet")):
             items, card = read_items(path)
-            task = f"{card['task']} {card['metric']}"
-            if task in (*TASKS, UNITS) and card["condition"] in (CLEAN, NOISY):
-                cell = arm, task, card["condition"]
-                found.setdefault(task, {})[cell] = [ItemScore(**item) for item in items]
-    for arm, task, condition in product(arms, found, (CLEAN, NOISY)):
-        if (arm, task, condition) not in found[task]:
-            raise InputError(
-                f"the arm {arm} has not been evaluated in {task}; run "
-                f"choose.sh {exp} evaluate {arm} again"
-            )
-    found = {task: found[task] for task in (*TASKS, UNITS) if task in found}
-    return draw_together(found, {task: DRAWN_UNITS.get(task, "recording") for task in found})
+            cell = Cell(arm, f"{card['task']} {card['metric']}", card["condition"])
+            if cell.task in items_of and cell.condition in (CLEAN, NOISY):
+                items_of[cell.task][cell] = [ItemScore(**item) for item in items]
+    evaluated = {task: cells for task, cells in items_of.items() if cells}
+    for arm in arms:
+        for task, cells in evaluated.items():
+            if not {Cell(arm, task, CLEAN), Cell(arm, task, NOISY)} <= set(cells):
+                raise InputError(
+                    f"the arm {arm} has not been evaluated in {task}; run "
+                    f"choose.sh {exp} evaluate {arm} again"
+                )
+    return draw_together(evaluated, {task: RESAMPLED_BY[task] for task in evaluated})
 
 
-def list_tasks(scores: Scores) -> list[str]:
-    """List the tasks of the mean."""
-    return [task for task in TASKS if any(key[1] == task for key in scores)]
+def average_tasks(arm: str, condition: str, scores: Scores) -> Estimate:
+    """Return the mean over the tasks of TASKS that were evaluated."""
+    evaluated = {cell.task for cell in scores}
+    return mean_estimate(
+        [scores[Cell(arm, task, condition)] for task in TASKS if task in evaluated]
+    )
 
 
-def arm_of(name: str, scores: Scores) -> Arm:
+def summarise_arm(name: str, scores: Scores) -> Arm:
     """Return the arm with its means over tasks, and its difference from `base`."""
-    tasks = list_tasks(scores)
-    conditions = (CLEAN, NOISY)
-    clean, noisy = (mean_estimate([scores[name, task, c] for task in tasks]) for c in conditions)
+    noisy = average_tasks(name, NOISY, scores)
     difference = None
-    if name != BASE and (BASE, UNITS, NOISY) in scores:
-        base = mean_estimate([scores[BASE, task, NOISY] for task in tasks])
+    if name != BASE and Cell(BASE, UED, NOISY) in scores:
+        base = average_tasks(BASE, NOISY, scores)
         difference = combine_estimates(lambda a, b: 100 * (a - b), noisy, base)
-    cells = {task: tuple(100 * scores[name, task, c].value for c in conditions) for task in tasks}
-    units = 100 * scores[name, UNITS, NOISY].value  # units are always evaluated
-    return Arm(name, cells, 100 * clean.value, 100 * noisy.value, units, difference)
+    evaluated = {cell.task for cell in scores}
+    pairs = {}
+    for task in TASKS:
+        if task in evaluated:
+            clean_score = scores[Cell(name, task, CLEAN)]
+            noisy_score = scores[Cell(name, task, NOISY)]
+            pairs[task] = (100 * clean_score.value, 100 * noisy_score.value)
+    return Arm(
+        name=name,
+        pairs=pairs,
+        clean=100 * average_tasks(name, CLEAN, scores).value,
+        noisy=100 * noisy.value,
+        ued=100 * scores[Cell(name, UED, NOISY)].value,  # units are always evaluated
+        difference=difference,
+    )
 
 
 def choose(arms: Sequence[Arm]) -> Arm | None:
@@ -111,44 +134,49 @@ def choose(arms: Sequence[Arm]) -> Arm | None:
     allowed = [
         arm for arm in arms if arm.name != START and arm.clean >= start.clean - GREATEST_LOSS
     ]
-    return min(allowed, key=lambda arm: (-round(arm.noisy, 1), arm.units), default=None)
+    return min(allowed, key=lambda arm: (-round(arm.noisy, 1), arm.ued), default=None)
 
 
 def describe_change(name: str, sections: Mapping[str, Any], exp: Path) -> str:
     """Return the settings of an arm that differ from `base`'s, and its training steps."""
     if name == START:
         return "not trained"
-    mine, base = sections[name], sections[BASE]
-    settings = [f"{option} {mine[option]}" for option in mine if mine[option] != base.get(option)]
+    base = sections[BASE]
+    settings = []
+    for option, value in sections[name].items():
+        if value != base.get(option):
+            settings.append(f"{option} {value}")
     steps = read_json(exp / name / "encoder" / "card.json")["training"]["steps"]
     return ", ".join([*settings, f"{steps} steps"])
 
 
-def table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
+def make_table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> Table:
     """Lay the arms, a row each, against their scores; the chosen one is bold."""
     chosen = choose(arms)
     rows = []
     for arm in arms:
-        pairs = (*arm.cells.values(), (arm.clean, arm.noisy))
+        pairs = (*arm.pairs.values(), (arm.clean, arm.noisy))
         cells = (f"{clean:.1f} · {noisy:.1f}" for clean, noisy in pairs)
         name = f"**{arm.name}**" if arm is chosen else arm.name
         difference = interval_text(arm.difference.interval if arm.difference else None, "+")
         change = describe_change(arm.name, sections, exp)
-        rows.append((name, change, *cells, difference, f"{arm.units:.1f}"))
+        rows.append((name, change, *cells, difference, f"{arm.ued:.1f}"))
     verdict = f"No arm is at most {GREATEST_LOSS:g} point below the start in clean speech."
     if chosen:
         verdict = f"Chosen: {chosen.name}."
-    heads = (*arms[0].cells, "mean", "against base, dev noise", "UED")
+    heads = (*arms[0].pairs, "mean", "against base, dev noise", "UED")
     note = f"Clean · dev noise at 5 dB, dev splits. {verdict}"
     return Table("", ("arm", "in the place of base's", *heads), tuple(rows), note)
 
 
 def main(exp: Path, config: Path) -> None:
-    scores, sections = read_scores(exp), yaml.safe_load(config.read_text(encoding="utf-8"))
+    scores = read_scores(exp)
+    sections = yaml.safe_load(config.read_text(encoding="utf-8"))
     order = [START, *sections]
-    names = sorted({arm for arm, _, _ in scores}, key=order.index)
-    print(table([arm_of(name, scores) for name in names], sections, exp).markdown)
-    print(drawn_sentence((task, e.unit, e.groups) for (_, task, _), e in scores.items()))
+    names = sorted({cell.arm for cell in scores}, key=order.index)
+    arms = [summarise_arm(name, scores) for name in names]
+    print(make_table(arms, sections, exp).markdown)
+    print(drawn_sentence((cell.task, e.unit, e.groups) for cell, e in scores.items()))
 
 
 if __name__ == "__main__":

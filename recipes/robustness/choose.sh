@@ -33,7 +33,7 @@ if [ -z "${CORPUS:-}" ]; then
   if grep -q "^corpus:" "$CONFIG"; then CORPUS=$EXP/corpus; fi # a small one of its own
 fi
 
-steps_of() {
+print_steps() { # ARM: how many steps it trains
   case $1 in
     steps-third) echo $(((STEPS + 2) / 3)) ;;
     steps-double) echo $((2 * STEPS)) ;;
@@ -41,7 +41,7 @@ steps_of() {
   esac
 }
 
-data() {
+make_data() {
   if [ ! -f "$CORPUS/card.json" ]; then
     if grep -q "^corpus:" "$CONFIG"; then
       speechssl prepare minisqa "$CORPUS" --config "$CONFIG" --stage corpus
@@ -52,17 +52,17 @@ data() {
   [ -f "$TASKS/style/card.json" ] || python recipes/superb/minisuperb.py "$TASKS" --seed "$SEED" --config "$CONFIG" --stage sets
 }
 
-train() {
+train() { # ARM
   if [ "$1" = start ]; then return; fi
   local out=$EXP/$1
-  speechssl pretrain continue "$CORPUS" "$out" --start "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(steps_of "$1")" \
+  speechssl pretrain continue "$CORPUS" "$out" --start "$START/encoder" --codebook "$START/units.safetensors" --seed "$SEED" --steps "$(print_steps "$1")" \
     --config "$CONFIG" --stage "$1"
   speechssl units transfer "$CORPUS" "$START/encoder" "$START/units.safetensors" "$out/encoder" "$out/units.safetensors" \
     --config "$CONFIG" --stage transfer
   ln -sfn "$READERS/dual" "$out/dual"
 }
 
-evaluate() {
+evaluate() { # ARM
   local models=$EXP/$1
   if [ "$1" = start ]; then models=$START; fi
   local task tasks=("units=$CORPUS")
@@ -73,27 +73,27 @@ evaluate() {
     --tasks "${tasks[@]}" --config "$CONFIG" --stage evaluate
 }
 
-table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }
+print_table() { python recipes/robustness/choose.py "$EXP" "$CONFIG"; }
 
-DO=all
-case ${1:-} in data | train | evaluate | table) DO=$1 && shift ;; esac
+COMMAND=all
+case ${1:-} in data | train | evaluate | table) COMMAND=$1 && shift ;; esac
 if [ $# -gt 0 ]; then
   for arm in "$@"; do
     [[ " start ${ARMS[*]} " = *" $arm "* ]] || { echo "there is no arm $arm; choose from start ${ARMS[*]}" >&2 && exit 2; }
   done
 fi
-case $DO in
-  data) data ;;
-  table) table ;;
+case $COMMAND in
+  data) make_data ;;
+  table) print_table ;;
   *)
-    CHOSEN=("$@")
-    if [ $# -eq 0 ]; then CHOSEN=(start "${ARMS[@]}"); fi
-    data
-    for arm in "${CHOSEN[@]}"; do
+    SELECTED=("$@")
+    if [ $# -eq 0 ]; then SELECTED=(start "${ARMS[@]}"); fi
+    make_data
+    for arm in "${SELECTED[@]}"; do
       echo "== $arm"
-      if [ "$DO" != evaluate ]; then train "$arm"; fi
-      if [ "$DO" != train ]; then evaluate "$arm"; fi
+      if [ "$COMMAND" != evaluate ]; then train "$arm"; fi
+      if [ "$COMMAND" != train ]; then evaluate "$arm"; fi
     done
-    if [ "$DO" = all ] && [ $# -eq 0 ]; then table; fi
+    if [ "$COMMAND" = all ] && [ $# -eq 0 ]; then print_table; fi
     ;;
 esac

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from typing import NamedTuple
 
 import pandas
 from tables import lay_out_means, read_scores, table_of_scores
@@ -38,8 +39,8 @@ COPIED = ("corpus", "synthetic", "task", "version")  # entries of the card of a 
 
 
 def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
-    """Copy the sets below `tasks` with so many recordings of each split at most, sampled among
-    those of `longest` seconds at most."""
+    """Copy the sets below `tasks`: of each split at most sizes[split] recordings, sampled among
+    those of at most `longest` seconds."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
         copied = {name: card[name] for name in COPIED if name in card}
@@ -55,74 +56,93 @@ def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> N
             write_text(out / folder.name / f"{split}.jsonl", text)
 
 
-def dev_scores(arm: Path) -> dict[str, tuple[str, float]]:
-    """Return task -> metric and score on dev, the mean of clean and distorted."""
+class DevScore(NamedTuple):
+    """A score on dev is the mean over clean and distorted recordings, in percent."""
+
+    metric: str
+    value: float
+
+    @property
+    def percent_right(self) -> float:
+        """Return the score; of an error rate 100 less it."""
+        return 100 - self.value if self.metric in LOWER_IS_BETTER else self.value
+
+
+def read_dev_scores(arm: Path) -> dict[str, DevScore]:
+    """Return task -> score of an arm's heads, heads/ENCODER/TASK/seed-N; none of another folder."""
     scores = {}
     for path in sorted(arm.glob("heads/*/*/seed-*/card.json")):
         card = read_json(path)
-        scores[path.parts[-3]] = card["metric"], float(card["dev"][card["metric"]])
+        task = path.parts[-3]
+        scores[task] = DevScore(card["metric"], float(card["dev"][card["metric"]]))
     return scores
-
-
-def mean_right(scores: dict[str, tuple[str, float]]) -> float:
-    """Return the mean over tasks of the percentage that is right: 100 less an error rate."""
-    right = (100 - value if name in LOWER_IS_BETTER else value for name, value in scores.values())
-    return fmean(right)
 
 
 def choose(out: Path) -> None:
     """Choose the best arm with either kind of labels, by the mean over tasks; the better of the two
-    is trained on the continual encoder, too."""
-    found = {}
-    for arm in sorted(out.iterdir()):
-        scores = dev_scores(arm)
-        if scores and (arm.name == "distorted" or arm.name.startswith("dat-")):
-            found[arm.name] = scores
-    metrics = [f"{task} {metric}" for task, (metric, _) in found["distorted"].items()]
-    right = {name: mean_right(scores) for name, scores in found.items()}
+    is trained on the continual encoder, too.
+
+    OUT/chosen.txt has a line a training for downstream.sh: "dat" or "both", the arm, and the parts
+    of its name, dat-LABELS-MODE-WEIGHT.
+    """
+    arms: dict[str, dict[str, DevScore]] = {}
+    for folder in sorted(out.iterdir()):
+        scores = read_dev_scores(folder)
+        if scores and (folder.name == "distorted" or folder.name.startswith("dat-")):
+            arms[folder.name] = scores
+    means = {}
     lines = []
-    for name, scores in found.items():
-        values = [f"{value:.1f}" for _, value in scores.values()]
-        lines.append((name, *values, f"{right[name]:.1f}"))
+    for name, scores in arms.items():
+        means[name] = fmean(score.percent_right for score in scores.values())
+        values = [f"{score.value:.1f}" for score in scores.values()]
+        lines.append((name, *values, f"{means[name]:.1f}"))
+    metrics = [f"{task} {score.metric}" for task, score in arms["distorted"].items()]
     columns = ("dev, mean of clean and distorted", *metrics, "mean of what is right")
     print(Table("", columns, tuple(lines)).markdown)
     best = []
-    for kind in ("binary", "multi"):
-        best.append(max((n for n in found if n.startswith(f"dat-{kind}-")), key=right.__getitem__))
-    chosen = [("dat", name) for name in best] + [("both", max(best, key=right.__getitem__))]
+    for labels in ("binary", "multi"):
+        candidates = [name for name in arms if name.startswith(f"dat-{labels}-")]
+        best.append(max(candidates, key=means.__getitem__))
+    best_of_both = max(best, key=means.__getitem__)
+    trainings = [*(("dat", name) for name in best), ("both", best_of_both)]
     text = ""
-    for what, name in chosen:
-        text += f"{what} {name} {' '.join(name.split('-')[1:])}\n"
+    for kind, name in trainings:
+        _, *settings = name.split("-")
+        text += f"{kind} {name} {' '.join(settings)}\n"
     write_text(out / "chosen.txt", text)
-    print(f"\nchosen on dev: {', '.join(best)}; on the continual encoder: {chosen[-1][1]}")
+    print(f"\nchosen on dev: {', '.join(best)}; on the continual encoder: {best_of_both}")
 
 
-def table(out: Path) -> None:
+def print_table(out: Path) -> None:
     """Print a line a column of the lecture, a column a task: clean · seen · unseen, the latter two
     means over their noises; then every score with its interval.
 
     Arms lie in folders of their own, so that differences between them are not paired.
     """
     arms = []
-    for begins, what in COLUMNS.items():
-        for path in sorted(out.glob(f"{begins}*/results.jsonl")):
-            if begins != "distorted" or path.parent.name == begins:
-                arms.append((what, read_scores(path, skip=("_default", "wer_lm"))))
+    for beginning, column in COLUMNS.items():
+        for path in sorted(out.glob(f"{beginning}*/results.jsonl")):
+            if beginning == "distorted" and path.parent.name == "distorted-head":
+                continue  # it has a column of its own
+            arms.append((column, read_scores(path, skip=("_default", "wer_lm"))))
     all_scores = pandas.concat([scores for _, scores in arms])
     means = lay_out_means(all_scores)
     lines = []
-    for what, scores in arms:
+    for column, scores in arms:
         encoder = scores.encoder.iloc[0]
-        lines.append((f"{what} (`{encoder}`)", *means.loc[encoder]))
+        lines.append((f"{column} (`{encoder}`)", *means.loc[encoder]))
     table = Table("Downstream, clean · seen · unseen", ("", *means.columns), tuple(lines))
     drawn = drawn_sentence(zip(all_scores.task, all_scores.drawn, all_scores.groups, strict=True))
     print("", table.markdown, table_of_scores(all_scores).markdown, drawn, sep="\n\n")
 
 
 if __name__ == "__main__":
-    what, folder, *more = sys.argv[1:]
-    if what == "few":
-        sizes = dict(zip(SPLITS, map(int, more[1:4]), strict=True))
-        cut_sets(Path(folder), Path(more[0]), sizes, float(more[4]))
+    command, folder, *arguments = sys.argv[1:]
+    if command == "few":
+        target, *counts, longest = arguments
+        sizes = dict(zip(SPLITS, map(int, counts), strict=True))
+        cut_sets(Path(folder), Path(target), sizes, float(longest))
+    elif command == "choose":
+        choose(Path(folder))
     else:
-        {"choose": choose, "table": table}[what](Path(folder))
+        print_table(Path(folder))

@@ -25,62 +25,63 @@ PIDS=()
 NAMES=()
 trap 'kill "${PIDS[@]}" 2>/dev/null || true' EXIT
 
-# arm NAME ENCODER SECTION OPTIONS: in the background, when there is room; its log is OUT/NAME.log
-arm() {
-  while [ "${#PIDS[@]}" -ge "${JOBS:-1}" ]; do oldest_done; done
+# NAME ENCODER SECTION OPTION ...: starts an arm in the background as soon as fewer than JOBS run; its log is OUT/NAME.log
+run_arm() {
+  while [ "${#PIDS[@]}" -ge "${JOBS:-1}" ]; do wait_for_oldest; done
   echo "   $1"
   (exec speechssl superb run "$OUT/$1" --encoders "$2" --data "$EXP/tasks" --seed "$SEED" --device "${DEVICE:-auto}" \
     --workers "${WORKERS:-2}" ${TASKS:+--tasks $TASKS} ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
 }
-oldest_done() { # at once, before its process number can be another's
+wait_for_oldest() { # and forget it at once, before its process number can be another's
   wait "${PIDS[0]}" || { tail -n 5 "$OUT/${NAMES[0]}.log" >&2; exit 1; }
   PIDS=("${PIDS[@]:1}")
   NAMES=("${NAMES[@]:1}")
 }
-all_done() { while [ "${#PIDS[@]}" -gt 0 ]; do oldest_done; done; }
+wait_for_all() { while [ "${#PIDS[@]}" -gt 0 ]; do wait_for_oldest; done; }
 NOISE=(--noise-cache "$EXP/noise")
 BASE=baseline=${START:-exp/minisqa/models}
 MORE=continual=${CONTINUAL:-$EXP/continual/encoder}
 TEST=(--seen m+g+r --unseen ${HELD_OUT-held-out} ${UNSEEN:-})
 
+# options of arms on distorted speech that start from heads on clean speech: of BASE, and of MORE
 FROM=()
 FROM_MORE=()
 if [ "${HEADS:-}" = clean ]; then
   echo "== heads on clean speech, from which the others go on"
-  arm clean "$BASE" downstream --train-only
-  arm continual "$MORE" downstream --train-only
-  all_done
+  run_arm clean "$BASE" downstream --train-only
+  run_arm continual "$MORE" downstream --train-only
+  wait_for_all
   FROM=(--start "$OUT/clean/heads/baseline")
   FROM_MORE=(--start "$OUT/continual/heads/continual")
 fi
 
 echo "== trained on the training set, evaluated on dev alone"
-arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune --train-only
-all_done # it makes the stand-in of MUSAN for all
+run_arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune --train-only
+wait_for_all # it generates the noise that stands in for MUSAN, for all arms
 for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do
-  arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --train-only \
+  run_arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --train-only \
     --finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight"
 done; done; done
-all_done
+wait_for_all
 
 echo "== the mode and the weight that do best on dev"
 python recipes/robustness/downstream.py choose "$OUT"
 
 echo "== the columns, in clean speech, seen and unseen noise"
-arm clean "$BASE" downstream "${TEST[@]}"
-arm continual "$MORE" downstream "${TEST[@]}"
-arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]}"
-arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
-arm more-distorted "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" --finetune "${TEST[@]}"
-while read -r what name labels mode weight; do # binary, multi, both
+run_arm clean "$BASE" downstream "${TEST[@]}"
+run_arm continual "$MORE" downstream "${TEST[@]}"
+run_arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]}"
+run_arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
+run_arm more-distorted "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" --finetune "${TEST[@]}"
+while read -r kind name labels mode weight; do # lines of downstream.py choose: two of kind dat, one of kind both
   dat=(--finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight")
-  if [ "$what" = both ]; then
-    arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" "${dat[@]}" "${TEST[@]}"
+  if [ "$kind" = both ]; then
+    run_arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" "${dat[@]}" "${TEST[@]}"
   else
-    arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" "${dat[@]}" "${TEST[@]}"
+    run_arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" "${dat[@]}" "${TEST[@]}"
   fi
 done < "$OUT/chosen.txt"
-all_done
+wait_for_all
 python recipes/robustness/downstream.py table "$OUT"

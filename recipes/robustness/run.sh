@@ -26,7 +26,7 @@ export START=${START:-exp/minisqa/models} # for downstream.sh, too
 READERS=$(python recipes/models.py "$START")
 ENCODERS=("baseline=$EXP/models/baseline") # NAME=FOLDER, for the grids
 for name in "${TRAININGS[@]}"; do ENCODERS+=("$name=$EXP/models/$name"); done
-grid() { # FOLDER SECTION TASK=DATA ...
+evaluate_grid() { # FOLDER SECTION TASK=DATA ...
   speechssl evaluate robustness "$1" --encoders "${ENCODERS[@]}" --tasks "${@:3}" --seen m+g+r --unseen held-out ${UNSEEN[@]:-} \
     --seed "$SEED" ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$2"
 }
@@ -69,7 +69,7 @@ fi
 if stage 4 "the grid: encoders x tasks x noises x SNR, all with the same mixtures; classifier heads are trained on clean speech"; then
   SETS=("ks=$EXP/tasks/ks" "ic=$EXP/tasks/ic" "sid=$EXP/tasks/sid" "style=$EXP/tasks/style")
   TASKS=("${SETS[@]}" "asr=$CORPUS" "units=$CORPUS" "dual=$CORPUS" "speechbert=$CORPUS" "cascade-ctc=$CORPUS" "cascade-ctc-greedy=$CORPUS")
-  grid "$EXP" grid "${TASKS[@]}"
+  evaluate_grid "$EXP" grid "${TASKS[@]}"
   if [[ " ${TRAININGS[*]} " == *" continual-clean "* ]]; then # the same scores again, against the control
     mkdir -p "$EXP/control"
     ln -sfn ../heads ../scores ../noise.jsonl ../noise.card.json "$EXP/control/"
@@ -77,7 +77,7 @@ if stage 4 "the grid: encoders x tasks x noises x SNR, all with the same mixture
     (
       trained=("${ENCODERS[@]:1}") ENCODERS=("$CONTROL")
       for encoder in "${trained[@]}"; do [ "$encoder" = "$CONTROL" ] || ENCODERS+=("$encoder"); done
-      grid "$EXP/control" grid "${TASKS[@]}"
+      evaluate_grid "$EXP/control" grid "${TASKS[@]}"
     )
   fi
 fi
@@ -85,7 +85,7 @@ fi
 if stage 5 "real voices: digits and speakers of FSDD"; then
   if [ -n "${FSDD:-}" ]; then
     speechssl prepare fsdd "$FSDD" "$EXP/fsdd"
-    grid "$EXP/fsdd" fsdd "ks=$EXP/fsdd/ks" "sid=$EXP/fsdd/sid"
+    evaluate_grid "$EXP/fsdd" fsdd "ks=$EXP/fsdd/ks" "sid=$EXP/fsdd/sid"
     speechssl report "$EXP/fsdd"
   else
     echo "left out: real voices, which need the Free Spoken Digit Dataset in FSDD"

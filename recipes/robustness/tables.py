@@ -1,5 +1,6 @@
-"""Print the tables of RESULTS.md: one in the form of the paper's, all scores at 5 dB, the targets
-of the recipe, and what noise costs.
+"""Print the tables of RESULTS.md: encoders against tasks in clean speech, seen and unseen noise (in
+the form of the table of arXiv 2203.16104), all scores at 5 dB, the targets of the recipe, and what
+noise costs.
 
 python recipes/robustness/tables.py EXP
     reads results.jsonl and degradation.json of EXP, and of EXP/fsdd and EXP/control where they are
@@ -8,6 +9,7 @@ python recipes/robustness/tables.py EXP
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,12 @@ from speechssl.artifacts import read_json
 from speechssl.results import Table, interval_text, read_rows, read_table, table_of
 
 SNR = 5.0  # dB, of the noise in targets and tables of scores
-GROUPS = ["clean", "seen", "unseen"]
-Values = Mapping[str, Any]  # of degradation.json, see `targets`
-Cells = tuple[str, ...]  # of a row of the targets
+GROUPS = ["clean", "seen", "unseen"]  # of conditions: "seen-..." noise was trained on
+# targets of the recipe, in percent of the baseline's loss and in points
+TARGET_REMOVED = 40
+TARGET_LOSS = 1
+Values = Mapping[str, Any]  # degradation.json, see `make_targets`
+TargetRow = tuple[str, ...]  # a target, and a cell an encoder
 
 
 def nearest_ratio(ratios: Set[float | None]) -> float | None:
@@ -39,13 +44,13 @@ def read_scores(path: Path, skip: tuple[str, ...] = ()) -> pandas.DataFrame:
     rows = [row for row in rows if row.snr_db in (None, ratio)]
     scores = read_table(rows)
     scores["what"] = [f"{row.name} {row.metric}" for row in rows]
-    scores["group"] = [row.condition.partition("-")[0] for row in rows]
+    scores["group"] = [row.condition.split("-")[0] for row in rows]  # "seen" of "seen-m+g+r"
     scores["text"] = [interval_text(row) for row in rows]
     return scores
 
 
 def lay_out_means(scores: pandas.DataFrame) -> pandas.DataFrame:
-    """Lay encoders against tasks: clean · seen · unseen, the latter two means over their noises."""
+    """Lay encoders against tasks: "clean · seen · unseen", the latter two means over noises."""
     means = scores.pivot_table("value", ["encoder", "what"], "group").reindex(columns=GROUPS)
     texts = means.map(lambda mean: "–" if pandas.isna(mean) else f"{mean:.1f}")
     cells = texts.agg(" · ".join, axis=1).unstack()
@@ -63,75 +68,83 @@ def table_of_scores(scores: pandas.DataFrame) -> Table:
     return Table("", ("task", condition, *cells.columns), rows)
 
 
-def targets(values: Values, control: Values | None = None) -> Table:
+def make_targets(values: Values, control: Values | None = None) -> Table:
     """Tabulate the targets of the recipe, a column an encoder beside the baseline.
 
-    values: degradation.json: `clean` (gain, worst), `averages` (removed, recovered),
-    `dual_against_cascade`; removed: share of the baseline's loss that the encoder removes. control:
-    the same values against an encoder that was trained as long on clean speech, which say how much
-    is due to the noise alone.
+    values: degradation.json, of which these are read:
+        `clean`: a line an encoder, with `gain` (mean over tasks) and `worst` (the worst task);
+        `averages`: a line an encoder, group of noises and SNR, with the share of the baseline's
+            loss in noise that the encoder does not have. `removed`: losses are counted from every
+            encoder's own clean speech; `recovered`: from the baseline's clean speech;
+        `dual_against_cascade`: a line an encoder and condition.
+    control: the same values against an encoder that was trained as long on clean speech, which say
+        how much is due to the noise alone.
     """
     encoders = [of_encoder["encoder"] for of_encoder in values["clean"]]
     unseen = [average for average in values["averages"] if average["group"] == "unseen"]
     snr_db = nearest_ratio({average["snr_db"] for average in unseen})
-    rows = noise_rows(values, encoders, snr_db) + clean_rows(values, encoders)
+    rows = make_noise_rows(values, encoders, snr_db) + make_clean_rows(values, encoders)
     if control:
-        rows += control_rows(control, encoders, snr_db)
-    rows += dual_rows(values, encoders)
+        rows += make_control_rows(control, encoders, snr_db)
+    rows += make_dual_rows(values, encoders)
     return Table("", ("target", *encoders), tuple(rows))
 
 
-def noise_rows(values: Values, encoders: Sequence[str], snr_db: float | None) -> list[Cells]:
-    """Return the rows of what is removed of the baseline's loss in unseen noise."""
-    removed = read_unseen(values, "removed", snr_db)
-    recovered = read_unseen(values, "recovered", snr_db)
-    target = f"removes 40 % of the baseline's loss in unseen noise{name_ratio(snr_db)}"
+def make_noise_rows(
+    values: Values, encoders: Sequence[str], snr_db: float | None
+) -> list[TargetRow]:
+    """Return the rows of the share of the baseline's loss in unseen noise that encoders remove."""
+    removed = collect_unseen(values, "removed", snr_db)
+    recovered = collect_unseen(values, "recovered", snr_db)
+    noise = f"unseen noise{name_ratio(snr_db)}"
+    target = f"removes {TARGET_REMOVED} % of the baseline's loss in {noise}"
     return [
         lay_out_row(target, removed, encoders),
         lay_out_row("the same, against the baseline's clean speech", recovered, encoders),
     ]
 
 
-def clean_rows(values: Values, encoders: Sequence[str]) -> list[Cells]:
-    """Return the rows of what is gained in clean speech: the mean over tasks, and the worst."""
-    target = "in clean speech at most 1 point worse: mean over tasks"
+def make_clean_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
+    """Return the rows of the gain in clean speech: the mean over tasks, and the worst task."""
+    target = f"in clean speech at most {TARGET_LOSS} point worse: mean over tasks"
     worst = []
     for of_encoder in values["clean"]:
         task = of_encoder["worst"]
         worst.append(f"{task['task']}: {interval_text(task, '+')}")
     return [
-        lay_out_row(target, read_gains(values), encoders, "+"),
+        lay_out_row(target, collect_gains(values), encoders, "+"),
         ("and the worst task", *worst),
     ]
 
 
-def control_rows(control: Values, encoders: Sequence[str], snr_db: float | None) -> list[Cells]:
-    """Return the rows of what is removed and gained against the control."""
+def make_control_rows(
+    control: Values, encoders: Sequence[str], snr_db: float | None
+) -> list[TargetRow]:
+    """Return the rows of the loss that is removed, and of the gain, against the control."""
     name = control["baseline"]
     in_noise = f"removes of the loss of {name} in unseen noise{name_ratio(snr_db)}"
     in_clean = f"better than {name} in clean speech: mean over tasks"
     return [
-        lay_out_row(in_noise, read_unseen(control, "removed", snr_db), encoders),
-        lay_out_row(in_clean, read_gains(control), encoders, "+"),
+        lay_out_row(in_noise, collect_unseen(control, "removed", snr_db), encoders),
+        lay_out_row(in_clean, collect_gains(control), encoders, "+"),
     ]
 
 
-def dual_rows(values: Values, encoders: Sequence[str]) -> list[Cells]:
+def make_dual_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
     """Return a row a noise: the share of its clean FF1 that DUAL keeps, less that of the cascade
     with the same encoder."""
-    differences: dict[str, dict[str, Any]] = {}  # noise -> encoder -> interval
-    for compared in values["dual_against_cascade"]:
-        # the mean over the SNRs comes last, and stays
-        of_noise = differences.setdefault(compared["condition"], {})
-        of_noise[compared["encoder"]] = compared["difference"]
+    differences: dict[str, dict[str, Any]] = defaultdict(dict)  # noise -> encoder -> interval
+    for line in values["dual_against_cascade"]:
+        # lines of single SNRs come first; the mean over SNRs comes last and replaces them
+        differences[line["condition"]][line["encoder"]] = line["difference"]
     target = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
     rows = []
-    for noise, of_noise in differences.items():
-        rows.append(lay_out_row(f"{target} {noise}", of_noise, encoders, "+"))
+    for noise, intervals in differences.items():
+        rows.append(lay_out_row(f"{target} {noise}", intervals, encoders, "+"))
     return rows
 
 
-def read_unseen(values: Values, measure: str, snr_db: float | None) -> dict[str, Any]:
+def collect_unseen(values: Values, measure: str, snr_db: float | None) -> dict[str, Any]:
     """Return encoder -> interval of an average in unseen noise at this ratio."""
     intervals = {}
     for average in values["averages"]:
@@ -140,7 +153,7 @@ def read_unseen(values: Values, measure: str, snr_db: float | None) -> dict[str,
     return intervals
 
 
-def read_gains(values: Values) -> dict[str, Any]:
+def collect_gains(values: Values) -> dict[str, Any]:
     """Return encoder -> interval of its mean gain in clean speech."""
     return {of_encoder["encoder"]: of_encoder["gain"] for of_encoder in values["clean"]}
 
@@ -151,14 +164,15 @@ def name_ratio(snr_db: float | None) -> str:
 
 def lay_out_row(
     target: str, intervals: Mapping[str, Any], encoders: Sequence[str], sign: str = ""
-) -> Cells:
+) -> TargetRow:
     """Return the row of a target: its name, and the interval of every encoder in their order."""
     return target, *(interval_text(intervals.get(encoder), sign) for encoder in encoders)
 
 
-def show(exp: Path, title: str) -> None:
+def print_tables(exp: Path, title: str) -> None:
     """Print the tables of one evaluation."""
-    scores, values = read_scores(exp / "results.jsonl"), read_json(exp / "degradation.json")
+    scores = read_scores(exp / "results.jsonl")
+    values = read_json(exp / "degradation.json")
     means = lay_out_means(scores)
     path = exp / "control" / "degradation.json"
     control = read_json(path) if path.is_file() else None
@@ -166,18 +180,18 @@ def show(exp: Path, title: str) -> None:
         Table("", ("", *means.columns), tuple(means.itertuples(name=None))).markdown,
         table_of_scores(scores).markdown,
         values["drawn"],
-        targets(values, control).markdown,
+        make_targets(values, control).markdown,
     ]
     print(f"\n## {title}\n", *tables, sep="\n\n")
     for table in map(table_of, values["tables"]):
-        if table.title.startswith("Loss in noise"):
+        if table.title.startswith("Loss in noise"):  # of speechssl.eval.degradation
             print(f"\n{table.markdown}")
 
 
 def main(exp: Path) -> None:
-    show(exp, "Synthetic speech")
+    print_tables(exp, "Synthetic speech")
     if (exp / "fsdd" / "results.jsonl").is_file():
-        show(exp / "fsdd", "Real voices: FSDD")
+        print_tables(exp / "fsdd", "Real voices: FSDD")
 
 
 if __name__ == "__main__":

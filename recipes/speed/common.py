@@ -1,4 +1,4 @@
-"""Settings, shapes of encoders, speech, the machine and rows, for all steps of the comparison."""
+"""What the programs of the comparison share: settings, checkpoints, speech and rows of results."""
 
 from __future__ import annotations
 
@@ -43,91 +43,100 @@ TINY = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
+PACKAGES = ("torch", "torchaudio", "transformers", "s3prl", "openvino", "onnxruntime")
 SHAPES: dict[str, dict[str, Any]] = {"base": {}, "large": LARGE, "tiny": TINY}
-SHIPPED, CODEBOOK = "people-en/encoder", "people-en/units.safetensors"
+# what ships, as `speechssl.checkpoints` finds it
+ENCODER = "people-en/encoder"
+CODEBOOK = "people-en/units.safetensors"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A step has a folder for its rows, and its section of the configuration."""
+    """A program has a folder for its rows, and a section of the configuration."""
 
     exp: Path
     values: dict[str, Any]
 
 
-def read_settings(step: str) -> Settings:
-    """Read the settings of `python recipes/speed/STEP.py CONFIG EXP`."""
+def read_settings(section: str) -> Settings:
+    """Read the settings of `python recipes/speed/SECTION.py CONFIG EXP`, and make EXP."""
     config, exp = Path(sys.argv[1]), Path(sys.argv[2])
     exp.mkdir(parents=True, exist_ok=True)
-    return Settings(exp, yaml.safe_load(config.read_text(encoding="utf-8"))[step])
+    return Settings(exp, yaml.safe_load(config.read_text(encoding="utf-8"))[section])
 
 
-def checkpoint(shape: str, exp: Path) -> Path:
-    """Make a checkpoint of a shape with random weights (base, large, tiny), or copy the small
-    trained one that ships; all are in float32. Return its folder."""
+def make_checkpoint(shape: str, exp: Path) -> Path:
+    """Make a checkpoint in float32, unless it is there, and return its folder.
+
+    shape: "base", "large" or "tiny" has random weights; "small" is the trained encoder that ships.
+    """
     path = exp / "checkpoints" / shape
     if (path / "model.safetensors").is_file():
         return path
     if shape == "small":
-        # it ships in bf16, which others would compute in
-        load_checkpoint(SHIPPED).model.save_pretrained(path)
-        shutil.copy(checkpoints.SHIPPED / SHIPPED / "preprocessor_config.json", path)
+        # it ships in bf16; a library that finds bf16 weights computes in bf16
+        load_checkpoint(ENCODER).model.save_pretrained(path)
+        shutil.copy(checkpoints.SHIPPED / ENCODER / "preprocessor_config.json", path)
         return path
     torch.manual_seed(0)
-    normalised = shape == "large"
-    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=normalised)
+    extractor = Wav2Vec2FeatureExtractor(sampling_rate=SAMPLE_RATE, do_normalize=(shape == "large"))
     extractor.save_pretrained(path)
     HubertModel(HubertConfig(**SHAPES[shape])).save_pretrained(path)
     return path
 
 
-def flops(config: Any, samples: int, attention: bool = False) -> float:
-    """Count the FLOPs of a forward pass over one utterance: of convolutions and linear maps; with
-    `attention` those of positions and attention, too."""
-    frames, channels, total = samples, 1, 0.0
-    convolutions = config.conv_dim, config.conv_kernel, config.conv_stride
-    for width, kernel, stride in zip(*convolutions, strict=True):
+def count_flops(config: Any, samples: int, attention: bool = False) -> float:
+    """Count the FLOPs of a forward pass over one utterance, 2 for a multiply-add.
+
+    config: of transformers' HuBERT. attention: whether the products of attention and of the
+    convolution of positions count, beside those of front end and linear maps.
+    """
+    frames, channels = samples, 1
+    total = 0.0
+    front_end = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
+    for width, kernel, stride in front_end:
         frames = (frames - kernel) // stride + 1
         total += 2 * frames * kernel * channels * width
         channels = width
     d, layers = config.hidden_size, config.num_hidden_layers
-    total += 2 * frames * channels * d
-    total += layers * (8 * frames * d**2 + 4 * frames * d * config.intermediate_size)
+    total += 2 * frames * channels * d  # projection of the front end's output
+    total += layers * 4 * 2 * frames * d**2  # queries, keys, values and outputs
+    total += layers * 2 * 2 * frames * d * config.intermediate_size  # both maps of the MLP
     if attention:
-        total += layers * 4 * frames**2 * d
-        positions = config.num_conv_pos_embeddings / config.num_conv_pos_embedding_groups
-        total += 2 * frames * positions * d**2
+        total += layers * 2 * 2 * frames**2 * d  # queries by keys, weights by values
+        kernel, groups = config.num_conv_pos_embeddings, config.num_conv_pos_embedding_groups
+        total += 2 * frames * kernel / groups * d**2
     return total
 
 
-def load_theirs(shape: str, exp: Path) -> torch.nn.Module:
+def load_transformers(shape: str, exp: Path) -> torch.nn.Module:
     """Load transformers' own model."""
-    loaded = AutoModel.from_pretrained(checkpoint(shape, exp), dtype=torch.float32)
+    loaded = AutoModel.from_pretrained(make_checkpoint(shape, exp), dtype=torch.float32)
     return loaded.eval().requires_grad_(False)
 
 
-def load_ours(shape: str, exp: Path, precision: str, engine: str = "torch") -> SpeechEncoder:
-    """Load our encoder, on the CPU."""
-    return load_encoder(checkpoint(shape, exp), precision, "cpu", engine)
+def load_speechssl(shape: str, exp: Path, precision: str, engine: str = "torch") -> SpeechEncoder:
+    """Load speechssl's encoder, on the CPU."""
+    return load_encoder(make_checkpoint(shape, exp), precision, "cpu", engine)
 
 
-def sentences(count: int) -> Iterator[np.ndarray]:
-    """Yield synthetic English by voices of the test split, (N,) float32 at 16 kHz."""
-    for first, second in speak_pairs("en", "test", -(-count // 2)):
+def speak_sentences(pairs: int) -> Iterator[np.ndarray]:
+    """Yield two synthetic English sentences a pair, by voices of the test split: (N,) float32 at
+    16 kHz."""
+    for first, second in speak_pairs("en", "test", pairs):
         yield first.samples.astype(np.float32)
         yield second.samples.astype(np.float32)
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return what the numbers depend on."""
+    """Return processor, threads and versions of packages, on which the numbers depend."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    compared = "torch torchaudio transformers s3prl openvino onnxruntime".split()
-    packages = {name: version(name) for name in compared if find_spec(name)}
+    packages = {name: version(name) for name in PACKAGES if find_spec(name)}
     return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
 
 
-def save(
+def add_rows(
     exp: Path,
     system: str,
     shape: str,
@@ -136,12 +145,28 @@ def save(
     repeats: int = 1,
     spread: tuple[float | None, float | None] = (None, None),
 ) -> None:
-    """Add a row for every metric to EXP/results.jsonl, and print it. spread: least and greatest of
-    the repeats."""
+    """Add a row for every metric to EXP/results.jsonl, and print it.
+
+    values: metric -> value. spread: least and greatest value of the repeats.
+    """
     machine = describe_machine()
+    low, high = spread
     rows = []
     for metric, value in values.items():
-        cell = ("speed", system, shape, condition, None, metric)
-        rows.append(Row(*cell, float(value), *spread, repeats, 0, machine))
+        row = Row(
+            task="speed",
+            system=system,
+            encoder=shape,
+            condition=condition,
+            snr_db=None,
+            metric=metric,
+            value=float(value),
+            low=low,
+            high=high,
+            n=repeats,
+            seed=0,
+            card=machine,
+        )
+        rows.append(row)
         print(f"{shape:>6}  {condition:<24} {system:<26} {metric:<18} {value:10.3f}")
     append_rows(exp / "results.jsonl", rows)

@@ -2,8 +2,8 @@
 
 python recipes/speed/encoders.py CONFIG EXP
 
-Every contender's output is first compared with that of transformers in fp32. What is not installed
-is left out. `one layer` is the last one; `all layers` are all of them, as they are handed over.
+Every contender's output is first compared with that of transformers in fp32. Libraries that are
+not installed are left out. A workload wants the last layer alone, or all layers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from typing import Any
 
 import torch
 import torchaudio
-from common import Settings, checkpoint, flops, load_ours, load_theirs, read_settings, save
+from common import (
+    Settings,
+    add_rows,
+    count_flops,
+    load_speechssl,
+    load_transformers,
+    make_checkpoint,
+    read_settings,
+)
 from torch.nn.utils import parametrize
 
 from speechssl.artifacts import read_json
@@ -35,46 +43,49 @@ ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative errors; a greater one is more than 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SQUARE = 2048  # rows and columns of a large product
 Name = tuple[str, str]  # a contender and its precision
-# (B, N) samples, whether all layers are wanted -> (B, T, D) of each, the last one last
+# called with (B, N) samples and whether all layers are wanted; returns (B, T, D) a layer, the last
+# layer at the end
 Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
 
-def contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
+def list_contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
     """Return functions that load the contenders that are installed."""
     load: dict[Name, Callable[[], Run]] = {}
     for precision in DTYPES:
-        load["transformers", precision] = partial(_transformers, shape, exp, precision)
-        load["torchaudio", precision] = partial(_torchaudio, shape, exp, precision)
+        load["transformers", precision] = partial(_load_transformers, shape, exp, precision)
+        load["torchaudio", precision] = partial(_load_torchaudio, shape, exp, precision)
         if find_spec("s3prl"):
-            load["s3prl", precision] = partial(_s3prl, shape, exp, precision)
+            load["s3prl", precision] = partial(_load_s3prl, shape, exp, precision)
         if find_spec("openvino"):
-            load["OpenVINO", precision] = partial(_openvino, shape, exp, precision)
+            load["OpenVINO", precision] = partial(_load_openvino, shape, exp, precision)
             engine = f"{OURS} through OpenVINO"
-            load[engine, precision] = partial(_ours, shape, exp, precision, "openvino")
-        load[OURS, precision] = partial(_ours, shape, exp, precision, "torch")
+            load[engine, precision] = partial(_load_speechssl, shape, exp, precision, "openvino")
+        load[OURS, precision] = partial(_load_speechssl, shape, exp, precision, "torch")
     if find_spec("onnxruntime") and find_spec("onnx"):
-        load["ONNX Runtime", FP32] = partial(_onnxruntime, shape, exp)
+        load["ONNX Runtime", FP32] = partial(_load_onnxruntime, shape, exp)
     return load
 
 
-def _transformers(shape: str, exp: Path, precision: str) -> Run:
+def _load_transformers(shape: str, exp: Path, precision: str) -> Run:
     dtype = DTYPES[precision]
-    network: Any = load_theirs(shape, exp).to(dtype)
+    network: Any = load_transformers(shape, exp).to(dtype)
     return lambda x, _: list(network(x.to(dtype), output_hidden_states=True).hidden_states)
 
 
-def _torchaudio(shape: str, exp: Path, precision: str) -> Run:
-    """Torchaudio's own model has the weights that `speechssl convert` writes; no layer 0."""
-    path, dtype = exp / "checkpoints" / f"{shape}-torchaudio.pt", DTYPES[precision]
-    convert(checkpoint(shape, exp), path, "torchaudio")
+def _load_torchaudio(shape: str, exp: Path, precision: str) -> Run:
+    """Load torchaudio's own model with the weights that `speechssl convert` writes. It returns no
+    layer 0."""
+    dtype = DTYPES[precision]
+    path = exp / "checkpoints" / f"{shape}-torchaudio.pt"
+    convert(make_checkpoint(shape, exp), path, "torchaudio")
     network = torchaudio.models.wav2vec2_model(**read_json(path.with_suffix(".json")))
     network.load_state_dict(torch.load(path, weights_only=True))
     network.eval().to(dtype)
     return lambda x, _: network.extract_features(x.to(dtype))[0]
 
 
-def _s3prl(shape: str, exp: Path, precision: str) -> Run:
-    upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{checkpoint(shape, exp)}").engine
+def _load_s3prl(shape: str, exp: Path, precision: str) -> Run:
+    upstream: Any = load_s3prl(f"s3prl:hf_hubert_custom@{make_checkpoint(shape, exp)}").engine
 
     def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == BF16):
@@ -88,9 +99,9 @@ class AllLayers(torch.nn.Module):
 
     def __init__(self, shape: str, exp: Path) -> None:
         super().__init__()
-        self.inner = load_theirs(shape, exp)
+        self.inner = load_transformers(shape, exp)
         for module in self.inner.modules():
-            # a weight that is a product of two has no counterpart in ONNX
+            # ONNX has no weight that is computed from two others (weight normalisation)
             if parametrize.is_parametrized(module):
                 parametrize.remove_parametrizations(module, "weight")
 
@@ -98,11 +109,11 @@ class AllLayers(torch.nn.Module):
         return tuple(self.inner(samples, output_hidden_states=True).hidden_states)
 
 
-def _openvino(shape: str, exp: Path, precision: str) -> Run:
-    """Convert transformers' model for OpenVINO by itself."""
+def _load_openvino(shape: str, exp: Path, precision: str) -> Run:
+    """Convert transformers' model for OpenVINO, without speechssl."""
     import openvino
 
-    with warnings.catch_warnings(action="ignore"):  # of tracing: the output is compared
+    with warnings.catch_warnings(action="ignore"):  # tracing warns; `measure` compares the output
         example = torch.randn(1, SAMPLE_RATE)
         graph = openvino.convert_model(AllLayers(shape, exp), example_input=example)
     last = openvino.Model([graph.outputs[-1].node], graph.get_parameters())
@@ -122,7 +133,7 @@ def _openvino(shape: str, exp: Path, precision: str) -> Run:
     return run
 
 
-def _onnxruntime(shape: str, exp: Path) -> Run:
+def _load_onnxruntime(shape: str, exp: Path) -> Run:
     import onnxruntime
 
     path = exp / "checkpoints" / f"{shape}.onnx"
@@ -153,8 +164,8 @@ def _onnxruntime(shape: str, exp: Path) -> Run:
     return run
 
 
-def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
-    encoder = load_ours(shape, exp, precision, engine)
+def _load_speechssl(shape: str, exp: Path, precision: str, engine: str) -> Run:
+    encoder = load_speechssl(shape, exp, precision, engine)
 
     def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
         if all_layers:
@@ -165,55 +176,63 @@ def _ours(shape: str, exp: Path, precision: str, engine: str) -> Run:
 
 
 def measure_product_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
-    """Measure the GFLOP/s of a large product. now: a clock."""
-    a = torch.ones(SQUARE, SQUARE, dtype=dtype)
+    """Measure the GFLOP/s of a large matrix product. now: a clock."""
+    matrix = torch.ones(SQUARE, SQUARE, dtype=dtype)
+    products = 3
     start = now()
-    for _ in range(3):
-        a @ a
-    return 3 * 2 * SQUARE**3 / (now() - start) / 1e9
+    for _ in range(products):
+        matrix @ matrix
+    return products * 2 * SQUARE**3 / (now() - start) / 1e9
 
 
 def load_contenders(shape: str, exp: Path) -> dict[Name, Run]:
-    """Load every contender, and save the seconds until the first result of a second of audio."""
-    runs, second = {}, torch.randn(1, SAMPLE_RATE)
-    for name, load in contenders(shape, exp).items():
+    """Load every contender, and record the seconds until its first result, of a second of audio."""
+    runs: dict[Name, Run] = {}
+    second = torch.randn(1, SAMPLE_RATE)
+    for name, load in list_contenders(shape, exp).items():
         start = time.perf_counter()
         runs[name] = load()
         with torch.inference_mode():
             runs[name](second, False)
-        save(exp, " ".join(name), shape, "once", {"start_seconds": time.perf_counter() - start})
+        add_rows(exp, " ".join(name), shape, "once", {"start_seconds": time.perf_counter() - start})
     return runs
 
 
 @torch.inference_mode()
 def measure(
-    shape: str, seconds: float, batch: int, all_layers: bool, step: Settings, runs: dict[Name, Run]
+    shape: str,
+    seconds: float,
+    batch: int,
+    all_layers: bool,
+    settings: Settings,
+    runs: dict[Name, Run],
 ) -> None:
-    """Time every contender `repeats` times, in turn, on a batch of noise, and save the rows."""
-    now = CLOCKS[step.values["clock"]]
+    """Time every contender `repeats` times, in turn, on a batch of noise, and add the rows."""
+    now = CLOCKS[settings.values["clock"]]
     condition = f"{seconds:g} s x {batch}{', all layers' if all_layers else ''}"
     torch.manual_seed(1)
     audio = torch.randn(batch, int(seconds * SAMPLE_RATE))
-    # so that normalising it once more is harmless
+    # a contender that normalises its input changes nothing
     audio = (audio - audio.mean(1, keepdim=True)) / audio.std(1, keepdim=True)
-    for name, error in relative_errors(audio, all_layers, runs).items():
-        save(step.exp, " ".join(name), shape, condition, {"relative_error": error})
+    for name, error in compare_outputs(audio, all_layers, runs).items():
+        add_rows(settings.exp, " ".join(name), shape, condition, {"relative_error": error})
         assert error < ERRORS[name[1]], f"{' '.join(name)} does not compute the same"
     times: dict[Name, list[float]] = {name: [] for name in runs}
     rates = []
-    for _ in range(step.values["repeats"]):
+    for _ in range(settings.values["repeats"]):
         rates.append(measure_product_rate(torch.bfloat16, now))
         for name, run in runs.items():
             start = now()
             run(audio, all_layers)
             times[name].append(now() - start)
-    config: Any = load_theirs(shape, step.exp).config
-    limit = batch * flops(config, audio.shape[1]) / 1e9 / median(rates)
-    for name, values in speeds(times, batch * seconds, limit).items():
-        save(step.exp, " ".join(name), shape, condition, values, len(times[name]))
+    config: Any = load_transformers(shape, settings.exp).config
+    # seconds that the products alone would take in bf16
+    limit = batch * count_flops(config, audio.shape[1]) / 1e9 / median(rates)
+    for name, values in compute_speeds(times, batch * seconds, limit).items():
+        add_rows(settings.exp, " ".join(name), shape, condition, values, len(times[name]))
 
 
-def relative_errors(
+def compare_outputs(
     audio: torch.Tensor, all_layers: bool, runs: dict[Name, Run]
 ) -> dict[Name, float]:
     """Run every contender once; return the greatest relative error of its layers against
@@ -224,43 +243,47 @@ def relative_errors(
         outputs = run(audio, all_layers)
         if not all_layers:
             outputs = outputs[-1:]
+        # from the last layer back: some contenders return no layer 0
         pairs = zip(outputs[::-1], expected[::-1], strict=False)
-        errors[name] = max(float((ours.float() - x).norm() / x.norm()) for ours, x in pairs)
+        errors[name] = max(float((y.float() - x).norm() / x.norm()) for y, x in pairs)
     return errors
 
 
-def speeds(
+def compute_speeds(
     times: dict[Name, list[float]], audio: float, limit: float
 ) -> dict[Name, dict[str, float]]:
-    """Return speeds, and ratios as medians of those of single turns.
+    """Return metric -> value of every contender: speeds, and of ours also ratios to others.
 
-    times: seconds of every turn; audio: seconds of it; limit: seconds that the products alone would
-    take in bf16.
+    times: seconds of every turn; audio: seconds of audio in a turn; limit: seconds that the
+    products alone would take in bf16.
     """
-    found = {}
-    for (name, precision), values in times.items():
-        found[name, precision] = {"x_realtime": audio / median(values)}
+    speeds: dict[Name, dict[str, float]] = {}
+    for (name, precision), seconds in times.items():
+        values = speeds[name, precision] = {"x_realtime": audio / median(seconds)}
         if not name.startswith(OURS):
             continue
-        others = [n for n in times if n[1] == precision and not n[0].startswith(OURS)]
-        others = [n for n in others if n[0] != "OpenVINO"]
-        fastest = min(others, key=lambda other: median(times[other]))
-        peers = {"ratio_fastest": fastest, "ratio_openvino": ("OpenVINO", precision)}
-        for metric, peer in peers.items():
-            if peer in times:
-                ratios = (theirs / ours for ours, theirs in zip(values, times[peer], strict=True))
-                found[name, precision][metric] = median(ratios)
+        others = {n: t for n, t in times.items() if n[1] == precision and not n[0].startswith(OURS)}
+        openvino = others.pop(("OpenVINO", precision), None)
+        fastest = min(others.values(), key=median)
+        values["ratio_fastest"] = median_ratio(fastest, seconds)
+        if openvino:
+            values["ratio_openvino"] = median_ratio(openvino, seconds)
         if precision == BF16:
-            found[name, precision]["share_of_limit"] = 100 * limit / median(values)
-    return found
+            values["share_of_limit"] = 100 * limit / median(seconds)
+    return speeds
+
+
+def median_ratio(theirs: list[float], ours: list[float]) -> float:
+    """Return the median over turns of the ratio of seconds."""
+    return median(a / b for a, b in zip(theirs, ours, strict=True))
 
 
 def main() -> None:
-    step = read_settings("encoders")
-    for shape, workloads in step.values["models"].items():
-        runs = load_contenders(shape, step.exp)
+    settings = read_settings("encoders")
+    for shape, workloads in settings.values["models"].items():
+        runs = load_contenders(shape, settings.exp)
         for seconds, batch, layers in workloads:
-            measure(shape, seconds, batch, layers == "all", step, runs)
+            measure(shape, seconds, batch, layers == "all", settings, runs)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Measure time and peak memory of audio in one file (an hour, ten hours) and of an hour in files of
-a minute: each in a process of its own.
+"""Measure time and peak memory of encoding an hour in one file, ten hours in one file, and an hour
+in files of a minute, each in a process of its own.
 
 python recipes/speed/hour.py CONFIG EXP
 """
@@ -7,21 +7,23 @@ python recipes/speed/hour.py CONFIG EXP
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from common import load_ours, read_settings, save, sentences
+from common import Settings, add_rows, load_speechssl, read_settings, speak_sentences
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 
 
 def make_speech(path: Path, minutes: float) -> Path:
-    """Write the same sentences again and again, once; return the path."""
+    """Write a recording that repeats some sentences, unless it is there; return its path."""
     if not path.is_file():
-        samples = np.concatenate(list(sentences(20)))
+        samples = np.concatenate(list(speak_sentences(pairs=10)))
         write_flac(path, np.resize(samples, int(minutes * 60 * SAMPLE_RATE)))
     return path
 
@@ -29,14 +31,14 @@ def make_speech(path: Path, minutes: float) -> Path:
 def peak_memory() -> float:
     """Return the greatest memory of this process so far, in GB. (getrusage would count that of the
     parent, too.)"""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
+    status = Path("/proc/self/status").read_text()
+    kibibytes = int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)[1])
+    return kibibytes * 1024 / 1e9
 
 
 def encode(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
-    """Encode files at the last layer, in a process of its own, and print seconds and the greatest
-    memory."""
-    encoder = load_ours(shape, exp, precision)
+    """Encode files at the last layer, and print seconds and peak memory (GB) as JSON."""
+    encoder = load_speechssl(shape, exp, precision)
     start = time.perf_counter()
     for path in paths:
         samples = read_audio(path)
@@ -45,32 +47,48 @@ def encode(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
     print(json.dumps({"seconds": time.perf_counter() - start, "gb": peak_memory()}))
 
 
+@dataclass(frozen=True)
+class Workload:
+    """A workload is audio of some length in one file or several."""
+
+    condition: str  # of its rows
+    minutes: float
+    paths: list[Path]
+
+
+def measure(settings: Settings, shape: str, precision: str, workload: Workload) -> float:
+    """Encode a workload in another process (see `encode`), add its rows, and return its seconds."""
+    command = [sys.executable, __file__, *sys.argv[1:3], precision, shape]
+    command += [str(path) for path in workload.paths]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measured = json.loads(done.stdout)
+    seconds = measured["seconds"]
+    values = {"x_realtime": workload.minutes * 60 / seconds, "peak_gb": measured["gb"]}
+    add_rows(settings.exp, f"speechssl {precision}", shape, workload.condition, values)
+    return seconds
+
+
 def main() -> None:
-    step = read_settings("hour")
-    minutes, longer = step.values["minutes"], step.values["longer"]
-    one_file, many, long = f"{minutes:g} min", f"{minutes:g} files of 1 min", f"{longer:g} min"
-    files = {x: make_speech(step.exp / f"speech-{x:g}.flac", x) for x in (minutes, 1, longer)}
-    paths = {one_file: [files[minutes]], many: [files[1]] * round(minutes), long: [files[longer]]}
-    shape = step.values.get("model", "base")
-    runs = [(shape, precision, (one_file, many)) for precision in step.values["precisions"]]
-    for shape, precision, conditions in [*runs, ("small", "bf16", (one_file, long))]:
-        system, took = f"speechssl {precision}", {}
-        for condition in conditions:
-            given = [*sys.argv[1:3], precision, shape, *map(str, paths[condition])]
-            command = [sys.executable, __file__, *given]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            found = json.loads(done.stdout)
-            took[condition] = found["seconds"]
-            length = longer if condition == long else minutes
-            values = {"x_realtime": length * 60 / found["seconds"], "peak_gb": found["gb"]}
-            save(step.exp, system, shape, condition, values)
-        if many in took:
-            ratio = {"one_file_over_many": took[one_file] / took[many]}
-            save(step.exp, system, shape, one_file, ratio)
+    settings = read_settings("hour")
+    exp, minutes, longer = settings.exp, settings.values["minutes"], settings.values["longer"]
+    file = make_speech(exp / f"speech-{minutes:g}.flac", minutes)
+    short_file = make_speech(exp / "speech-1.flac", 1)
+    long_file = make_speech(exp / f"speech-{longer:g}.flac", longer)
+    one = Workload(f"{minutes:g} min", minutes, [file])
+    many = Workload(f"{minutes:g} files of 1 min", minutes, [short_file] * round(minutes))
+    long = Workload(f"{longer:g} min", longer, [long_file])
+    shape = settings.values.get("model", "base")
+    for precision in settings.values["precisions"]:
+        seconds = measure(settings, shape, precision, one)
+        ratio = {"one_file_over_many": seconds / measure(settings, shape, precision, many)}
+        add_rows(exp, f"speechssl {precision}", shape, one.condition, ratio)
+    for workload in (one, long):
+        measure(settings, "small", "bf16", workload)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 3:
-        encode(sys.argv[4], Path(sys.argv[2]), sys.argv[3], sys.argv[5:])
-    else:
+    if len(sys.argv) == 3:  # CONFIG EXP
         main()
+    else:  # of `measure`
+        _, _, exp, precision, shape, *paths = sys.argv
+        encode(shape, Path(exp), precision, paths)

@@ -19,26 +19,38 @@ from transformers import LongformerConfig, LongformerModel
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import load_text_encoder
 
-# settings that the Longformer has from the BERT
-SAME = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-SAME += ("hidden_act", "layer_norm_eps", "vocab_size")
+# settings that are copied from the BERT
+SHARED_SETTINGS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "layer_norm_eps",
+    "vocab_size",
+    "pad_token_id",
+    "type_vocab_size",
+)
 
 
-def longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
+def make_longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
     """Make a Longformer. window: tokens that a token sees in local attention, half of them on
     either side."""
-    c = bert.config
+    config = bert.config
     # the positions of Longformer begin behind the id of the padding
-    positions = c.pad_token_id + 1 + c.max_position_embeddings
-    shape = {name: getattr(c, name) for name in (*SAME, "pad_token_id", "type_vocab_size")}
-    shape |= {"max_position_embeddings": positions, "attention_window": window}
+    unused = config.pad_token_id + 1
+    shape = {name: getattr(config, name) for name in SHARED_SETTINGS}
+    shape["max_position_embeddings"] = unused + config.max_position_embeddings
+    shape["attention_window"] = window
     model = LongformerModel(LongformerConfig(**shape))
     weights = dict(bert.state_dict())
-    for name in [name for name in weights if ".attention.self." in name]:
-        kind = name.split(".")[-2]
-        weights[name.replace(kind, f"{kind}_global")] = weights[name]
-    name = "embeddings.position_embeddings.weight"
-    weights[name] = torch.cat([model.state_dict()[name][: c.pad_token_id + 1], weights[name]])
+    for name, weight in bert.state_dict().items():
+        if ".attention.self." in name:  # "encoder.layer.0.attention.self.query.weight"
+            kind = name.split(".")[-2]
+            weights[name.replace(kind, f"{kind}_global")] = weight
+    positions = "embeddings.position_embeddings.weight"
+    first_rows = model.state_dict()[positions][:unused]
+    weights[positions] = torch.cat([first_rows, weights[positions]])
     model.load_state_dict(weights)
     return model
 
@@ -59,7 +71,7 @@ def main() -> None:
             f"{o.encoder} must be a BERT (it is {model.config.model_type}), and "
             "--window an even number from 2 on"
         )
-    longformer(model, o.window).save_pretrained(o.folder)
+    make_longformer(model, o.window).save_pretrained(o.folder)
     tokenizer.save_pretrained(o.folder)
 
 

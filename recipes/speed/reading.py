@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import read_settings, save
+from common import add_rows, read_settings
 from torch import nn
 
 from speechssl.dual.data import collate
@@ -27,10 +27,12 @@ from speechssl.dual.model import SpanModel
 from speechssl.textlm.encoders import make_encoder, remove_dropout
 
 PUBLISHED = "transformers Longformer, padded"
-WIDTH = 256  # tokens on either side: half of Longformer's window
+WIDTH = 256  # of local attention: tokens on either side, half of Longformer's window
 UNITS = 500  # of a codebook; the ids behind them are [CLS], [SEP] and [PAD]
 CLS, SEP, PAD = UNITS, UNITS + 1, UNITS + 2
 QUESTION = 100  # units of a question
+ANSWER = 11  # units of an answer
+# name -> settings of its configuration that differ from transformers' own
 ENCODERS: dict[str, dict[str, Any]] = {
     "Longformer": {
         "model_type": "longformer",
@@ -47,16 +49,16 @@ Sequences = Sequence[dict[str, torch.Tensor]]  # a batch of one each
 
 
 def make_sequences(lengths: Sequence[int]) -> Sequences:
-    """Make sequences of a question and a window of random units, whose answer is the first ten."""
+    """Make sequences of a question and a passage, random units, whose answer begins the passage."""
     rng = np.random.default_rng(0)
     batches = []
     for length in lengths:
         question = rng.integers(UNITS, size=QUESTION)
         passage = rng.integers(UNITS, size=length - QUESTION - 3)
         ids = np.concatenate([[CLS], question, [SEP], passage, [SEP]])
-        begins = QUESTION + 2  # the passage
-        answer = {"first": torch.tensor([begins]), "last": torch.tensor([begins + 10])}
-        batches.append(collate([(ids, begins)], PAD) | answer)
+        first = QUESTION + 2  # place of the passage's first unit
+        answer = {"first": torch.tensor([first]), "last": torch.tensor([first + ANSWER - 1])}
+        batches.append(collate([(ids, first)], PAD) | answer)
     return batches
 
 
@@ -76,7 +78,11 @@ def pad_sequences(batches: Sequences, length: int) -> Sequences:
 
 class Step:
     """A contender has its own model and optimiser. Called, it makes a step over all sequences and
-    returns its seconds."""
+    returns its seconds.
+
+    name: of ENCODERS. shape: settings in the place of those of ENCODERS. clock: "cpu" for processor
+    time, "wall" for real time. width: of local attention (0: all tokens).
+    """
 
     def __init__(
         self,
@@ -108,29 +114,30 @@ class Step:
 
 
 def main() -> None:
-    step = read_settings("reading")
-    repeats, precisions = step.values["repeats"], step.values["precisions"]
-    shape, clock = step.values["shape"], step.values["clock"]
-    longest = max(map(max, step.values["lengths"]))
-    for lengths in step.values["lengths"]:
+    settings = read_settings("reading")
+    repeats, precisions = settings.values["repeats"], settings.values["precisions"]
+    shape, clock = settings.values["shape"], settings.values["clock"]
+    longest = max(map(max, settings.values["lengths"]))
+    for lengths in settings.values["lengths"]:
         batches = make_sequences(lengths)
+        # system, encoder, its sequences, width of local attention
         contenders = [(PUBLISHED, "Longformer", pad_sequences(batches, longest), 0)]
         contenders += [(f"speechssl {encoder}", encoder, batches, 0) for encoder in ENCODERS]
         contenders.append(("speechssl BERT, local attention", "BERT", batches, WIDTH))
         times: dict[tuple[str, str], list[float]] = {}
-        # one after the other: two of them with their gradients take 10 GB
-        for system, encoder, read, width in contenders:
+        # one contender after the other: two with their gradients take 10 GB
+        for system, encoder, sequences, width in contenders:
             for precision in precisions:
-                contender = Step(encoder, precision, shape, clock, width=width)
-                contender(read)
-                times[system, precision] = [contender(read) for _ in range(repeats)]
+                run_step = Step(encoder, precision, shape, clock, width=width)
+                run_step(sequences)  # warms up
+                times[system, precision] = [run_step(sequences) for _ in range(repeats)]
         condition = f"reading {'-'.join(map(str, lengths))} units"
         for (system, precision), seconds in times.items():
             values = {"seconds_a_step": median(seconds)}
             for other in precisions:
                 published = median(times[PUBLISHED, other])
                 values[f"over_longformer_{other}"] = published / median(seconds)
-            save(step.exp, f"{system} {precision}", "base", condition, values, repeats)
+            add_rows(settings.exp, f"{system} {precision}", "base", condition, values, repeats)
 
 
 if __name__ == "__main__":

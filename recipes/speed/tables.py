@@ -11,7 +11,7 @@ from pathlib import Path
 
 from speechssl.results import Row, Table, read_rows
 
-LABELS = {  # metric -> what stands behind the name of a system
+LABELS = {  # metric -> addition to the name of a system
     "x_realtime": "",
     "ratio_fastest": ", over the fastest of transformers, torchaudio, s3prl, ONNX Runtime",
     "ratio_openvino": ", over OpenVINO by itself",
@@ -24,33 +24,35 @@ def print_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 
 def print_encoders(rows: list[Row]) -> None:
-    """Print a line a contender, a column a workload: times real time; then our ratios."""
-    timed = [r for r in rows if r.metric in LABELS and " x " in r.condition]
-    timed = [r for r in timed if " on " not in r.condition]
-    workloads = list(dict.fromkeys((r.encoder, r.condition) for r in timed))
-    values = {(r.system, r.metric, r.encoder, r.condition): f"{r.value:.2f}" for r in timed}
+    """Print a line a contender, a column a workload: times real time; then the ratios of
+    speechssl."""
+    # conditions: "10 s x 8" of encoders.py, "10 s x 320 on GPU" of gpu.py
+    shown = [r for r in rows if r.metric in LABELS and " x " in r.condition]
+    shown = [r for r in shown if " on " not in r.condition]
+    workloads = list(dict.fromkeys((r.encoder, r.condition) for r in shown))
+    values = {(r.system, r.metric, r.encoder, r.condition): f"{r.value:.2f}" for r in shown}
     lines = []
     for metric, label in LABELS.items():
-        for system in dict.fromkeys(r.system for r in timed if r.metric == metric):
+        for system in dict.fromkeys(r.system for r in shown if r.metric == metric):
             cells = [values.get((system, metric, *workload), "") for workload in workloads]
             lines.append([system + label, *cells])
-    print_table(
-        ["x real time", *(f"{shape}, {condition}" for shape, condition in workloads)], lines
-    )
+    heads = [f"{shape}, {condition}" for shape, condition in workloads]
+    print_table(["x real time", *heads], lines)
 
 
 def print_rows(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
     """Print a line a row. where: part of its condition; "": any but the workloads of encoders."""
     lines = []
     for r in rows:
-        if r.metric in metrics and (where in r.condition if where else " x " not in r.condition):
+        in_place = where in r.condition if where else " x " not in r.condition
+        if r.metric in metrics and in_place:
             lines.append([r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"])
     print_table(["encoder", "what", "system", "metric", "value"], lines)
 
 
 def main() -> None:
     rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
-    # every machine, number of threads and set of versions
+    # a card names the machine, its threads and versions of packages
     for card in {row.card_text: row.card for row in rows}.values():
         print(card)
     print_encoders(rows)

@@ -4,78 +4,92 @@
         SQUAD.json: the articles that were held out, in SQuAD's layout (exp/real_questions/squad
         has dev.json and test.json)
 
-OUT has the tests with these questions alone, and their passages as written (dev-v1.1.json): a
-source for run.sh. Paragraphs stay in their places, for recordings are known by them.
+The contexts of Spoken-SQuAD are transcripts. OUT gets its tests with the questions of SQUAD.json
+alone, and dev-v1.1.json, which has the same questions with the contexts of SQuAD: a source for
+run.sh. Paragraphs stay in their places, for recordings are called by these.
 """
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-Paragraph = dict[str, Any]
+Paragraph = dict[str, Any]  # of SQuAD: "context" and "qas"
 Articles = list[dict[str, Any]]
-Written = dict[str, tuple[str, dict[str, Any]]]  # by id: context and question
 
 
-def read(path: Path) -> Articles:
+class SquadQuestion(NamedTuple):
+    """A question of SQuAD has the context that it is about."""
+
+    context: str
+    question: dict[str, Any]
+
+
+SquadQuestions = dict[str, SquadQuestion]  # by id
+
+
+def read_articles(path: Path) -> Articles:
     return json.loads(path.read_text("utf-8"))["data"]
 
 
-def write(path: Path, articles: Articles) -> None:
+def write_articles(path: Path, articles: Articles) -> None:
     path.write_text(json.dumps({"version": "1.1", "data": articles}), "utf-8")
 
 
-def by_question(paths: list[Path]) -> Written:
-    """Return context and question by the question's id."""
-    found = {}
+def read_squad(paths: list[Path]) -> SquadQuestions:
+    """Read the questions of files of SQuAD."""
+    questions = {}
     for path in paths:
-        for article in read(path):
+        for article in read_articles(path):
             for paragraph in article["paragraphs"]:
                 for question in paragraph["qas"]:
-                    found[question["id"]] = paragraph["context"], question
-    return found
+                    questions[question["id"]] = SquadQuestion(paragraph["context"], question)
+    return questions
 
 
 def map_paragraphs(articles: Articles, change: Callable[[Paragraph], Paragraph]) -> Articles:
     """Return the articles with every paragraph changed, in its place."""
-    return [article | {"paragraphs": [*map(change, article["paragraphs"])]} for article in articles]
+    changed = []
+    for article in articles:
+        changed.append(article | {"paragraphs": [change(p) for p in article["paragraphs"]]})
+    return changed
 
 
-def select(articles: Articles, written: Written) -> Articles:
-    """Return the articles with the questions that are written somewhere, and no others."""
+def select_questions(articles: Articles, squad: SquadQuestions) -> Articles:
+    """Return the articles with those questions alone that are in SQuAD's files."""
 
-    def keep(paragraph: Paragraph) -> Paragraph:
-        return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in written]}
+    def select(paragraph: Paragraph) -> Paragraph:
+        return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in squad]}
 
-    return map_paragraphs(articles, keep)
-
-
-def restore_written(articles: Articles, written: Written) -> Articles:
-    """Replace contexts and questions of Spoken-SQuAD, which are transcripts, by those that are
-    written in SQuAD."""
-
-    def rewrite(paragraph: Paragraph) -> Paragraph:
-        found = [written[q["id"]] for q in paragraph["qas"]]
-        context = found[0][0] if found else paragraph["context"]
-        return {"context": context, "qas": [question for _, question in found]}
-
-    return map_paragraphs(articles, rewrite)
+    return map_paragraphs(articles, select)
 
 
-def main(source: Path, out: Path, squad: list[Path]) -> None:
-    written = by_question(squad)
+def restore_texts(articles: Articles, squad: SquadQuestions) -> Articles:
+    """Replace the contexts and questions of Spoken-SQuAD by those of SQuAD; the context of a
+    paragraph without questions stays."""
+
+    def restore(paragraph: Paragraph) -> Paragraph:
+        originals = [squad[q["id"]] for q in paragraph["qas"]]
+        context = originals[0].context if originals else paragraph["context"]
+        return {"context": context, "qas": [original.question for original in originals]}
+
+    return map_paragraphs(articles, restore)
+
+
+def main(source: Path, out: Path, squad_files: list[Path]) -> None:
+    squad = read_squad(squad_files)
     tests = sorted(source.rglob("spoken_test*.json"))
     if not tests:
         sys.exit(f"speechssl: {source} has no spoken_test*.json; give the folder of Spoken-SQuAD")
     out.mkdir(parents=True, exist_ok=True)
     for path in tests:
-        articles = select(read(path), written)
-        write(out / path.name, articles)
+        articles = select_questions(read_articles(path), squad)
+        write_articles(out / path.name, articles)
         count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
         print(f"{out / path.name}: {count:,} questions")
-    write(out / "dev-v1.1.json", restore_written(articles, written))
+    # all tests have the same passages and questions, at other error rates
+    write_articles(out / "dev-v1.1.json", restore_texts(articles, squad))
 
 
 if __name__ == "__main__":

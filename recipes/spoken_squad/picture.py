@@ -1,13 +1,14 @@
-"""Draw F1 against the word error rate of the tests, under the share of questions whose answer their
-transcripts hold: EXP/f1-wer.png.
+"""Draw two lines against the word error rate of the tests: F1 on their transcripts, and the share
+of questions whose answer is in the transcript.
 
-python recipes/spoken_squad/picture.py EXP SPLIT ...      reads what tables.py reads
+python recipes/spoken_squad/picture.py EXP SPLIT ...
+    reads the files that tables.py reads, and writes EXP/f1-wer.png
 """
 
 import sys
 from pathlib import Path
 
-from tables import WER, clean_rows
+from tables import PUBLISHED_WER, read_clean_rows
 
 from speechssl.artifacts import read_json, replacing
 from speechssl.report.figures import PALETTE, new_axes
@@ -17,15 +18,16 @@ BLUE, RED = PALETTE[0][0], PALETTE[1][0]
 
 
 def draw(exp: Path, splits: list[str]) -> Path | None:
-    """Draw and return the picture; None where no transcripts were read."""
+    """Draw the picture and return its path; None where no system read the transcripts."""
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
-    # WER in percent, as measured, else as published; test set; F1
+    # of every test set: WER in percent (as measured, else as published), its name, F1
     recognised: list[tuple[float, str, Row]] = []
     reference: list[Row] = []  # F1 on the reference text, where that is known
     ceilings: list[tuple[float, float]] = []  # WER, and share of the questions in percent
-    for split, rows in clean_rows(exp, splits).items():
-        given, ceiling = rows.get(("cascade-given", "wer")), facts[split].get("answer_in_context")
-        rate = given.value if given else WER.get(split)
+    for split, rows in read_clean_rows(exp, splits).items():
+        ceiling = facts[split].get("answer_in_context")
+        measured = rows.get(("cascade-given", "wer"))
+        rate = measured.value if measured else PUBLISHED_WER.get(split)
         f1 = rows.get(("cascade-given", "f1"))
         if rate is not None and f1:
             recognised.append((rate, split, f1))
@@ -43,8 +45,9 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         points = [(rate, row.value) for rate, _, row in recognised]
         ax.plot(*zip(*points, strict=True), "-o", color=BLUE, label="F1 on the transcript")
         if reference:
-            values, label = [row.value for row in reference], "F1 on the reference text"
-            ax.plot([0] * len(values), values, "o", color=BLUE, markerfacecolor="none", label=label)
+            values = [row.value for row in reference]
+            style = {"color": BLUE, "markerfacecolor": "none", "label": "F1 on the reference text"}
+            ax.plot([0] * len(values), values, "o", **style)
         scores = [(rate, row) for rate, _, row in recognised] + [(0.0, row) for row in reference]
         for rate, row in scores:
             if row.low is not None and row.high is not None:
@@ -60,5 +63,5 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
 
 
 if __name__ == "__main__":
-    if made := draw(Path(sys.argv[1]), sys.argv[2:]):
-        print(f"picture: {made}")
+    if path := draw(Path(sys.argv[1]), sys.argv[2:]):
+        print(f"picture: {path}")

@@ -30,7 +30,7 @@ if stage 3 "evaluation on every test set: EXP/SPLIT"; then
   WHISPERS=$(python recipes/whispers.py $(setting whispers))
   topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
   for split in $(splits); do
-    whispers=$WHISPERS # the clean splits alone have recordings; questions are written
+    whispers=$WHISPERS # for splits with recordings, which the noisy ones lack; questions are written
     if [ -n "$WHISPERS" ] && grep -q '"audio": ""' "$EXP/corpus/$split/passages.jsonl"; then
       whispers=
       echo "left out: $WHISPERS, since $split is text only"

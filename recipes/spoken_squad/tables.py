@@ -6,48 +6,62 @@ python recipes/spoken_squad/tables.py EXP SPLIT ...
 """
 
 import sys
+from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json
 from speechssl.results import Row, Table, interval_text, read_rows, rows_sentence
 
 # test set -> word error rate in percent, as published; it is measured where the text is known
-WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}
-RATES = ("WER, published", "WER, measured", "answer in transcript")
+PUBLISHED_WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}
+COLUMNS = (
+    "test set",
+    "system",
+    "WER, published",
+    "WER, measured",
+    "answer in transcript",
+    "EM",
+    "F1",
+)
 
 
-def clean_rows(exp: Path, splits: list[str]) -> dict[str, dict[tuple[str, str], Row]]:
-    """Return, of every split that was evaluated, the rows in clean speech by system and metric."""
+def read_evaluated(exp: Path, splits: list[str]) -> dict[str, tuple[Row, ...]]:
+    """Read the rows of every split that was evaluated."""
     paths = {split: exp / split / "results.jsonl" for split in splits}
-    found = {}
-    for split, path in paths.items():
-        if path.is_file():
-            rows = (row for row in read_rows(path) if row.condition == "clean")
-            found[split] = {(row.system, row.metric): row for row in rows}
-    return found
+    return {split: read_rows(path) for split, path in paths.items() if path.is_file()}
 
 
-def table_rows(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
+def read_clean_rows(exp: Path, splits: list[str]) -> dict[str, dict[tuple[str, str], Row]]:
+    """Return split -> (system, metric) -> row in clean speech."""
+    clean = {}
+    for split, rows in read_evaluated(exp, splits).items():
+        clean[split] = {(r.system, r.metric): r for r in rows if r.condition == "clean"}
+    return clean
+
+
+def make_lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
+    """Make a line of the table for every split and system."""
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     lines = []
-    for split, rows in clean_rows(exp, splits).items():
-        ceiling = facts[split].get("answer_in_context")
-        inside = "–" if ceiling is None else f"{100 * ceiling:.1f}"
-        published = f"{WER[split]:.1f}" if split in WER else "–"
-        for system in dict.fromkeys(name for name, _ in rows):
-            wer, *scores = (interval_text(rows.get((system, m))) for m in ("wer", "em", "f1"))
-            recognised = ["–", "–" if system == "text" else wer, "–"]  # text reads no transcript
-            if system == "cascade-given":  # whose transcripts are those of the corpus
-                recognised = [published, wer, inside]
-            lines.append((split, system, *recognised, *scores))
+    for split, rows in read_clean_rows(exp, splits).items():
+        for system in dict.fromkeys(system for system, _ in rows):
+            published = ceiling = "–"
+            measured = interval_text(rows.get((system, "wer")))
+            if system == "text":
+                measured = "–"  # it reads no transcript
+            if system == "cascade-given":  # it reads the transcripts of the corpus
+                if split in PUBLISHED_WER:
+                    published = f"{PUBLISHED_WER[split]:.1f}"
+                if "answer_in_context" in facts[split]:
+                    ceiling = f"{100 * facts[split]['answer_in_context']:.1f}"
+            scores = [interval_text(rows.get((system, metric))) for metric in ("em", "f1")]
+            lines.append((split, system, published, measured, ceiling, *scores))
     return lines
 
 
 def main(exp: Path, splits: list[str]) -> None:
-    paths = [exp / split / "results.jsonl" for split in splits]
-    rows = [row for path in paths if path.is_file() for row in read_rows(path)]
-    columns = ("test set", "system", *RATES, "EM", "F1")
-    print(Table("", columns, tuple(table_rows(exp, splits)), rows_sentence(rows)).markdown)
+    rows = chain.from_iterable(read_evaluated(exp, splits).values())
+    print(Table("", COLUMNS, tuple(make_lines(exp, splits)), rows_sentence(rows)).markdown)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class PlannedUtterance:
         phones = ""
         if self.phones or not (folder / audio).is_file():
             spoken = speak(self.text, self.voice) if self.text else None
-            phones = phones_of(spoken) if self.phones else ""
+            phones = spell_phones(spoken) if self.phones else ""
             write_flac(folder / audio, render(self, spoken))
         return Utterance(
             self.id,
@@ -97,8 +97,8 @@ class PlannedUtterance:
 
 
 def render(planned: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarray:
-    """Return the recording, (N,) float32 at 16 kHz. spoken: the speech of its text, where it is
-    there already."""
+    """Return the recording, (N,) float32 at 16 kHz. spoken: the speech of its text; None: it is
+    synthesised here."""
     rng = np.random.default_rng(planned.seed)
     if planned.text:
         spoken = spoken or speak(planned.text, planned.voice)
@@ -108,13 +108,13 @@ def render(planned: PlannedUtterance, spoken: Spoken | None = None) -> np.ndarra
         samples = rng.standard_normal(round(planned.seconds * SAMPLE_RATE)).astype(np.float32)
     # brighter (tilt above 0) or darker (below 0) by a filter of one zero
     coloured = np.asarray(signal.lfilter([1.0, -max(min(planned.tilt, 0.9), -0.9)], [1.0], samples))
-    missing = max(round(planned.seconds * SAMPLE_RATE) - len(coloured), 0)
-    before = int(rng.integers(missing + 1))
-    padded = np.pad(coloured, (before, missing - before))
+    silence = max(round(planned.seconds * SAMPLE_RATE) - len(coloured), 0)
+    before = int(rng.integers(silence + 1))
+    padded = np.pad(coloured, (before, silence - before))
     return np.asarray(padded / np.abs(padded).max() * 10 ** (planned.gain / 20), np.float32)
 
 
-def phones_of(spoken: Spoken | None) -> str:
+def spell_phones(spoken: Spoken | None) -> str:
     """Return the phones of English speech, "HH AH L OW". Raises KeyError for a phone that no
     English word has."""
     phones: list[str] = []
@@ -132,6 +132,7 @@ SENTENCE = range(6, 11)  # words of a sentence; it lasts 2 to 4 seconds
 
 
 def choose_voice(rng: Random, split: str) -> Voice:
+    """Choose a voice of a split; test voices are not those of training."""
     return rng.choice(speakers(LANGUAGE, split))
 
 
@@ -144,26 +145,29 @@ def vary_voice(rng: Random, voice: Voice) -> Voice:
 
 def clamp(voice: Voice, rate: float, pitch: float, spread: float) -> Voice:
     """Return a voice with another rate, pitch and range, within the limits of espeak-ng."""
-    rate, pitch, spread = min(max(rate, 80), 450), min(max(pitch, 0), 99), min(max(spread, 0), 99)
+    rate = min(max(rate, 80), 450)
+    pitch = min(max(pitch, 0), 99)
+    spread = min(max(spread, 0), 99)
     return replace(voice, rate=round(rate), pitch=round(pitch), range=round(spread))
 
 
 def plan_utterance(
-    rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **more: Any
+    rng: Random, voice: Voice, text: str, tilts: float = 0.1, loudest: float = 0.0, **fields: Any
 ) -> PlannedUtterance:
     """Plan a text by the voice on another day, through a microphone and at a distance that vary.
 
-    tilts: standard deviation of the tilt. loudest: dB.
+    tilts: standard deviation of the tilt. loudest: dB. fields: other fields of the utterance.
     """
     voice = vary_voice(rng, voice)
     tilt = rng.gauss(0, tilts)
-    return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **more)
+    return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **fields)
 
 
 def generate_sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
-    """Yield different sentences of a split of MiniSQA, without end; those about people only, which
-    no other split has."""
-    seen, index = set(minisqa.load_language(LANGUAGE).fillers), 0
+    """Yield different sentences of a split of MiniSQA, without end. Only sentences about people are
+    taken: no other split has them, whereas fillers are the same in all."""
+    seen = set(minisqa.load_language(LANGUAGE).fillers)
+    index = 0
     while True:
         for sentence in minisqa.generate_passage(LANGUAGE, split, index, seed).sentences:
             if len(sentence.split()) in words and sentence not in seen:
@@ -186,7 +190,8 @@ def sample_keywords(rng: Random, split: str, seed: int) -> Iterator[PlannedUtter
     others = split_phrases(CONTENT["unknown_words"])
     while True:
         for label in (*KEYWORDS, UNKNOWN, SILENCE):
-            text = {UNKNOWN: rng.choice(others), SILENCE: ""}.get(label, label)
+            other_word = rng.choice(others)  # drawn for every class, so that draws stay the same
+            text = {UNKNOWN: other_word, SILENCE: ""}.get(label, label)
             gain = rng.uniform(-40, -20) if label == SILENCE else rng.uniform(-12, 0)
             voice = vary_voice(rng, choose_voice(rng, split))
             tilt = rng.gauss(0, 0.1)
@@ -344,8 +349,8 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
 def _choose_phrases(
     documents: Sequence[PlannedUtterance], seed: int
 ) -> dict[str, dict[str, list[str]]]:
-    """Return, by split, phrase -> ids of the documents that have it, in random order but those with
-    many matches first. Words belong to dev and test in turn."""
+    """Return split -> phrase -> ids of the documents that have it. Phrases are in random order, but
+    those with ENOUGH_MATCHES come first. Words belong to dev and test in turn."""
     matches = _match_phrases(documents)
     rng = Random(f"minisuperb/qbe/queries/{seed}")
     vocabulary = sorted({word for phrase in matches for word in phrase.split()})
@@ -367,8 +372,8 @@ def _choose_phrases(
 def _match_phrases(documents: Sequence[PlannedUtterance]) -> dict[str, list[str]]:
     """Return phrase -> ids of the documents that have it, of phrases that are long and rare enough.
 
-    A phrase that is part of other words in some document ("work" of "works") is left out: whether
-    it matches is a matter of taste.
+    A phrase that is part of another word in some document ("work" of "works") is left out, for
+    whether it matches there is not defined.
     """
     matches: defaultdict[str, list[str]] = defaultdict(list)
     for document in documents:
@@ -451,7 +456,8 @@ def sample_conversations(rng: Random, split: str, seed: int) -> Iterator[Convers
     texts = generate_sentences(split, seed)
     while True:
         voices = [vary_voice(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
-        gain, tilts = rng.uniform(-12, -LOUDER), [rng.gauss(0, 0.1) for _ in voices]
+        gain = rng.uniform(-12, -LOUDER)
+        tilts = [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
         turns = []
         for turn in range(TURNS):
@@ -460,7 +466,7 @@ def sample_conversations(rng: Random, split: str, seed: int) -> Iterator[Convers
         yield Conversation("", tuple(turns), rng.uniform(*SECONDS))
 
 
-# ---- SS: two voices at once; SE: a voice in noise; both with the sources of the mixture
+# ---- SS: two voices at once; SE: a voice in noise. A manifest names the sources of a mixture.
 
 PEAK = 0.99  # greatest sample of a mixture; 1 is full scale
 PAIR_WORDS = range(10, 15)  # words of a sentence of SS; it lasts 3 to 4 seconds
@@ -550,7 +556,7 @@ Planned = PlannedUtterance | Conversation | Overlap | NoisyUtterance
 
 # ---- tasks and sizes
 
-# task -> what samples its recordings, of a random generator, a split and the seed
+# task -> function that samples its recordings, called with a random generator, a split and the seed
 GENERATORS: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
     "pr": partial(sample_sentences, phones=True),
     "asr": sample_sentences,
@@ -682,10 +688,10 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
             return dict(step.card)
         planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)
         jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
-        made = run_parallel(_make, jobs, o.workers, f"synthesising {task}")
+        made = run_parallel(_make_recording, jobs, o.workers, f"synthesising {task}")
         files = {}
         for split, recordings in planned.items():
-            files[split] = [_record(made[p.id]) for p in recordings]
+            files[split] = [_make_line(made[p.id]) for p in recordings]
             if task == "asv" and split != "train":
                 pairs = pair_trials(split, recordings, o.seed)
                 files[f"{split}.trials"] = [asdict(pair) for pair in pairs]
@@ -696,12 +702,13 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
         return dict(step.card)
 
 
-def _make(planned: Planned, folder: Path) -> Utterance:
+def _make_recording(planned: Planned, folder: Path) -> Utterance:
     return planned.make(folder)
 
 
-def _record(utterance: Utterance) -> dict[str, Any]:
-    """Return the line of an utterance. Labelled ones have a text even where it is empty."""
+def _make_line(utterance: Utterance) -> dict[str, Any]:
+    """Return the line of an utterance in a manifest. Labelled ones have a text even if it is
+    empty."""
     text = {"text": utterance.text} if utterance.labels else {}
     return sets.to_record(utterance) | text
 

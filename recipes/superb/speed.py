@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from speechssl.audio import SAMPLE_RATE
 from speechssl.cli import script
 from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError
@@ -52,20 +53,23 @@ class SuperbSpeed:
 
 @dataclass(frozen=True)
 class TaskTiming:
-    """A task takes so many seconds with the cache, and with the encoder in the loop."""
+    """A timing has the seconds that a task takes from the cache, and with the encoder in the
+    loop."""
 
     task: str
     updates: int  # of the whole sweep; of QbE: layers
     cached_step: float  # seconds of an update from the cache
     online_step: float  # seconds of an update with the encoder in the loop
-    caching: float  # seconds
+    caching: float  # seconds that computing the cache takes
 
     @property
     def cached(self) -> float:
+        """Return the seconds of the whole sweep from the cache."""
         return self.caching + self.updates * self.cached_step
 
     @property
     def online(self) -> float:
+        """Return the seconds of the whole sweep with the encoder in the loop."""
         return self.updates * self.online_step
 
 
@@ -89,7 +93,8 @@ def compare_cached(o: Superb, turns: int) -> str:
     name, where = next(iter(plan.encoders.items()))
     encoder = load_frozen(where, o.sets)
     # the first call of an encoder is slow
-    encoder.hidden_states(np.random.default_rng(0).standard_normal(32_000).astype(np.float32))
+    two_seconds = np.random.default_rng(0).standard_normal(2 * SAMPLE_RATE)
+    encoder.hidden_states(two_seconds.astype(np.float32))
     out.mkdir(parents=True, exist_ok=True)
     timings = []
     with tempfile.TemporaryDirectory(dir=out, prefix=".speed-") as folder:
@@ -99,28 +104,51 @@ def compare_cached(o: Superb, turns: int) -> str:
                 timings.append(time_terms(cache, parts[0]))
             else:
                 timings.append(time_heads(cache, parts[0], turns))
-    ratios, lines = {}, []
+    ratios: dict[str, float] = {}
+    lines = []
     for t in timings:
         ratios[t.task] = t.online / t.cached
         steps = (f"{t.updates:,}", f"{1000 * t.cached_step:.1f}", f"{1000 * t.online_step:.1f}")
-        lines.append((t.task, *steps, *_totals([t])))
+        lines.append((t.task, *steps, *_format_totals([t])))
     if len(timings) > 1:
         ratios[ALL] = sum(t.online for t in timings) / sum(t.cached for t in timings)
-        lines.append((ALL, "", "", "", *_totals(timings)))
+        lines.append((ALL, "", "", "", *_format_totals(timings)))
+    card = {"preset": o.sets.preset, "workers": o.sets.workers}
     rows = []
     for task, ratio in ratios.items():
-        cell = (task, HEAD, name, "clean", None, "ratio_cached")
-        card = {"preset": o.sets.preset, "workers": o.sets.workers}
-        rows.append(Row(*cell, ratio, None, None, 1, 0, card))
+        row = Row(
+            task=task,
+            system=HEAD,
+            encoder=name,
+            condition="clean",
+            snr_db=None,
+            metric="ratio_cached",
+            value=ratio,
+            low=None,
+            high=None,
+            n=1,
+            seed=0,
+            card=card,
+        )
+        rows.append(row)
     append_rows(out / "results.jsonl", rows)
-    each = ("updates", "ms a step, cached", "ms a step, encoder in the loop")
-    columns = ("task", *each, "caching, s", "all, cached, s", "all, in the loop, s", "ratio")
+    columns = (
+        "task",
+        "updates",
+        "ms a step, cached",
+        "ms a step, encoder in the loop",
+        "caching, s",
+        "all, cached, s",
+        "all, in the loop, s",
+        "ratio",
+    )
     note = "Updates of a whole sweep of seven learning rates."
     title = "Heads from the cache beside the encoder in the loop"
     return Table(title, columns, tuple(lines), note).text
 
 
-def _totals(timings: list[TaskTiming]) -> tuple[str, ...]:
+def _format_totals(timings: list[TaskTiming]) -> tuple[str, ...]:
+    """Return the last four cells of a line, for all timings together."""
     caching = sum(t.caching for t in timings)
     cached, online = sum(t.cached for t in timings), sum(t.online for t in timings)
     return f"{caching:.1f}", f"{cached:.0f}", f"{online:.0f}", f"{online / cached:.1f}"
@@ -140,23 +168,29 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
             f"the hidden states of {part.task} do not fit on the disk; leave the "
             "task out with --tasks"
         )
-    durations: tuple[list[float], list[float]] = ([], [])
+    durations: dict[str, list[float]] = {"cached": [], "online": []}  # seconds of each update
     with torch.random.fork_rng(devices=[]):
-        trainers = []
-        for states in (loader, cache.online(task)):
-            trainers.append(HeadRun(task, states, settings, 0, cache.root / "heads").trainer())
+        trainers = {}
+        for side, states in {"cached": loader, "online": cache.online(task)}.items():
+            run = HeadRun(task, states, settings, 0, cache.root / "heads")
+            trainers[side] = run.trainer()
         train = loader.usable(task.data.splits["train"])
         batches = shuffled_batches(train, settings.batch, 0, by_length=not task.pooled)
         for turn in range(turns + 1):
             utterances = next(batches)
-            for trainer, seconds in zip(trainers, durations, strict=True):
+            for side, trainer in trainers.items():
                 start = time.perf_counter()
                 trainer.update(utterances, turn + 1)
-                if turn:  # the first warms up
-                    seconds.append(time.perf_counter() - start)
-    # no learning rate of the sweep ends early; the task's own comes last
-    updates = (len(LEADERBOARD) + 1) * settings.steps
-    return TaskTiming(part.task, updates, *map(statistics.median, durations), caching)
+                if turn > 0:  # the first turn warms up
+                    durations[side].append(time.perf_counter() - start)
+    return TaskTiming(
+        task=part.task,
+        # the sweep has the leaderboard's learning rates and the task's own; none ends early
+        updates=(len(LEADERBOARD) + 1) * settings.steps,
+        cached_step=statistics.median(durations["cached"]),
+        online_step=statistics.median(durations["online"]),
+        caching=caching,
+    )
 
 
 def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
@@ -172,7 +206,13 @@ def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     layers = cache.encoder.layers + 1
     search = (time.perf_counter() - start - caching) / layers
-    return TaskTiming(QBE, layers, search, search + caching, caching)
+    return TaskTiming(
+        task=QBE,
+        updates=layers,
+        cached_step=search,
+        online_step=search + caching,
+        caching=caching,
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Measure by layer how near a text encoder has words and their translations, by the cosine of their
-mean states. Letters: W, X words, L layers, H hidden width."""
+"""Measure, layer by layer, how near the states of words are to those of their translations in a
+text encoder, by the cosine of mean states. Letters: W, X words, L layers, H hidden width."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from textside.languages import (
     BilingualData,
     Pair,
     States,
+    average_states,
     load_body,
     longest_piece,
-    mean_states,
     read_languages,
 )
 from textside.options import ARM, RESULTS, TwoLanguages
@@ -50,7 +50,7 @@ class Align(TwoLanguages):
     device: str = option("auto", DEVICE)
 
 
-CENTRED = "-zero-mean"  # ends the name of a task whose states are less their mean
+CENTRED = "-zero-mean"  # ends the name of a task whose states have lost the mean of their language
 
 
 def reciprocal_ranks(
@@ -61,8 +61,9 @@ def reciprocal_ranks(
 
     first: (W, H); second: (X, H); golds: number of a word -> numbers of its translations.
     """
-    norms = [np.linalg.norm(v, axis=1, keepdims=True) for v in (first, second)]
-    cosines = (first / np.maximum(norms[0], 1e-12)) @ (second / np.maximum(norms[1], 1e-12)).T
+    first = first / np.maximum(np.linalg.norm(first, axis=1, keepdims=True), 1e-12)
+    second = second / np.maximum(np.linalg.norm(second, axis=1, keepdims=True), 1e-12)
+    cosines = first @ second.T  # (W, X)
     ranks = {}
     for word, right in golds.items():
         wrong = np.delete(cosines[word], list(right))
@@ -72,9 +73,13 @@ def reciprocal_ranks(
 
 
 def chance(candidates: int, right: int = 1) -> float:
-    """Return the mean reciprocal rank of the first right candidate in a random order."""
-    ways = [comb(candidates - k, right - 1) / k for k in range(1, candidates - right + 2)]
-    return sum(ways) / comb(candidates, right)
+    """Return the mean reciprocal rank of the first of `right` right candidates in a random
+    order."""
+    weighted = 0.0
+    for rank in range(1, candidates - right + 2):
+        # in so many orders the first right candidate has this rank
+        weighted += comb(candidates - rank, right - 1) / rank
+    return weighted / comb(candidates, right)
 
 
 def align(o: Align) -> None:
@@ -105,7 +110,7 @@ def measure_alignment(data: BilingualData, details: dict[str, Any], o: Align) ->
     states = []  # of both languages
     for i in (0, 1):
         sequences = data.sequences(i, lexicon_words[i], body, longest)
-        states.append(mean_states(body, sequences, len(lexicon_words[i]), o.batch))
+        states.append(average_states(body, sequences, len(lexicon_words[i]), o.batch))
     pairs = choose_read_pairs(data.pairs, lexicon_words, states, o)
     words, golds = make_dictionary(pairs)
     places = [[lexicon_words[i].index(word) for word in words[i]] for i in (0, 1)]

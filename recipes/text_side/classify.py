@@ -88,9 +88,9 @@ class Classify:
     trained: Trained = option("all", TRAINED)
 
 
-# assignments of an encoder's own tokens: as they are, or drawn anew
-OWN, DRAWN = "own", ("re-init", "scratch")
-Sequence_ = tuple[np.ndarray, int]  # ids (S,), and the place where the second segment begins
+OWN = "own"  # the assignment that keeps an encoder's embeddings
+RANDOM = ("re-init", "scratch")  # assignments of a text: embeddings, or all weights, are drawn anew
+WordSequence = tuple[np.ndarray, int]  # ids (S,), and the place where the second segment begins
 
 
 def classify(o: Classify) -> None:
@@ -139,24 +139,25 @@ def train_and_answer(
     test_labels = np.array([e.label for e in task.splits["test"]])
     batches = TaskBatches(train, train_labels, start.pad, o.batch, seed)
 
-    def answers() -> np.ndarray:
+    def answer() -> np.ndarray:
+        """Return the class, or the number, that the model gives every test example."""
         model.eval()
         device = next(model.parameters()).device
         bf16 = bool(o.training.bf16) and device.type == "cuda"
-        batch_up = partial(collate, pad=start.pad)
-        rows = run_model(model.logits, device, test, batch_up, o.batch, bf16)
+        make_batch = partial(collate, pad=start.pad)
+        rows = run_model(model.logits, device, test, make_batch, o.batch, bf16)
         logits = np.stack([row.numpy() for row in rows])
         chosen = logits.argmax(1) if task.classes else logits[:, 0]
         return chosen.astype(np.float64)
 
     def score() -> float:
-        means = runs.score_columns(task.metric, test_labels, answers()).mean(0)
-        return float(runs.score_means(task.metric, means))
+        means = runs.score_columns(task.metric, test_labels, answer()).mean(0)
+        return float(runs.compute_score(task.metric, means))
 
     training, curve = runs.fit_and_score(
         model, batches, o.training, folder / "checkpoints", score, o.eval_every
     )
-    pairs = zip(test_labels, answers(), strict=True)
+    pairs = zip(test_labels, answer(), strict=True)
     items = {e.id: pair for e, pair in zip(task.splits["test"], pairs, strict=True)}
     parameters = trained_parameters(model)
     return items, {"training": training, "curve": curve, "trained_parameters": parameters}
@@ -170,7 +171,7 @@ class TaskStart(NamedTuple):
 
     encoder: PreTrainedModel
     table: nn.Embedding
-    encode: Callable[[TaskExample], Sequence_]
+    encode: Callable[[TaskExample], WordSequence]
     pad: int  # id of padding
 
 
@@ -188,11 +189,11 @@ def begin_task(
     InputError for an assignment that does not suit the task.
     """
     vocabulary = task.vocabulary
-    fitting = (OWN, *ASSIGNMENTS) if vocabulary else (OWN, *DRAWN)
-    if assignment not in fitting:
+    assignments = (OWN, *ASSIGNMENTS) if vocabulary else (OWN, *RANDOM)
+    if assignment not in assignments:
         raise InputError(
             f"the task {task.name} has no assignment {assignment!r}; choose from "
-            f"{', '.join(fitting)}"
+            f"{', '.join(assignments)}"
         )
     rows = encoder.get_input_embeddings().weight.detach()
     count = len(vocabulary) or len(rows) - SPECIALS
@@ -205,7 +206,7 @@ def begin_task(
     cls, sep, pad = special_ids(count) if vocabulary else special_tokens(tokenizer)
     index = {symbol: i for i, symbol in enumerate(vocabulary)}
 
-    def encode(e: TaskExample) -> Sequence_:
+    def encode(e: TaskExample) -> WordSequence:
         if vocabulary:
             text = [index[symbol] for symbol in e.symbols]
         else:
@@ -214,7 +215,8 @@ def begin_task(
             text = text[: longest - 2]
             return np.array([cls, *text, sep], np.int64), len(text) + 2
         pair = tokenizer(e.pair, add_special_tokens=False)["input_ids"]
-        space = longest - 3  # the first text has what the second leaves of it, but half at least
+        space = longest - 3
+        # the first text gets the space that the second leaves, but half of it at least
         cut = min(len(text), max(space - len(pair), space - space // 2))
         return np.array([cls, *text[:cut], sep, *pair[: space - cut], sep], np.int64), cut + 2
 
@@ -225,7 +227,7 @@ def begin_task(
 class TaskBatches:
     """Batches of examples are a function of (seed, step) only."""
 
-    sequences: Sequence[Sequence_]
+    sequences: Sequence[WordSequence]
     labels: np.ndarray
     pad: int
     size: int

@@ -31,7 +31,7 @@ from speechssl.options import (
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.training import Batch, check_share, fit
-from textside.objectives import begin, check_length
+from textside.objectives import check_length, initialise
 from textside.options import ARM, RESULTS, Init
 from textside.published import MAJORITY
 from textside.puzzles import (
@@ -103,7 +103,7 @@ def compute(o: Compute) -> None:
     puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
     folder = run_folder(o.results, puzzle.name, o.arm, seed)
     data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
-    # decides whether a finished run is taken over
+    # a finished run of the same start is not repeated
     made_of = {"init": o.init, "trained": o.trained} | describe_encoder(o.encoder)
     options = keep_decisive(o) | {"task": puzzle.name}
 
@@ -124,7 +124,7 @@ def train(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[PuzzleModel, dict[s
     encoder, _ = load_text_encoder(o.encoder)
     check_length(puzzle.places, encoder, f"places ({puzzle.name})", o.encoder, fewest=1)
     seed = o.training.seed
-    encoder = begin(encoder, o.init, seed)
+    encoder = initialise(encoder, o.init, seed)
     torch.manual_seed(seed)
     model = PuzzleModel(remove_dropout(encoder.train()), puzzle)
     train_only(model.encoder, o.trained)
@@ -190,7 +190,7 @@ def score_floors(puzzle: Puzzle, o: Compute) -> None:
 
 
 def _score_by_item(shares: np.ndarray) -> dict[str, tuple[float, float]]:
-    # weight, value
+    """Return number of an example -> weight, and share of right answers."""
     return {str(i): (1.0, float(share)) for i, share in enumerate(shares)}
 
 

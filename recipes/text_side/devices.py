@@ -25,7 +25,7 @@ from speechssl.results import (
 )
 from textside.options import RESULTS
 from textside.runs import CONDITION, read_answers, read_runs
-from textside.tables import gains_of, note_on
+from textside.tables import estimate_gains, make_note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +63,10 @@ Costs = dict[tuple[str, str], Cost]  # task, method -> cost
 
 def compare_devices(o: Devices) -> None:
     """Print the table. Raises InputError where nothing was trained."""
-    print(device_table(o).text)
+    print(make_device_table(o).text)
 
 
-def device_table(o: Devices) -> Table:
+def make_device_table(o: Devices) -> Table:
     """Tabulate trained parameters, score and time of every device on every task.
 
     Raises InputError where nothing was trained.
@@ -119,10 +119,10 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
     answers = sorted({path.parents[2] for path in folder.glob("answers*/scores/*/*.parquet")})
     if not answers and not any(folder.glob("runs/*/*/scores.json")):
         return []
-    read = gains_of(read_runs(folder, answers))
-    exact = gains_of(list(read_answers(answers, "em")))
+    usual = estimate_gains(read_runs(folder, answers))  # FF1 and F1
+    exact = estimate_gains(list(read_answers(answers, "em")))
     rows = []
-    for scored in (read, exact):
+    for scored in (usual, exact):
         for (task, device), score in scored.scores.items():
             metric = scored.metrics[task]
             cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
@@ -137,11 +137,11 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
             cost = costs.setdefault((task, device), Cost())
             cost.parameters, seconds = read_cost(path)
             cost.seconds += (seconds,)
-    each = []
-    for task in read.metrics:
-        counts = sorted({n for (name, _), n in read.seeds.items() if name == task})
-        each.append(f"{' or '.join(map(str, counts))} ({task})")
-    return [f"Seeds: {', '.join(each)}.", note_on(read.scores, list(read.metrics))]
+    seeds = []
+    for task in usual.metrics:
+        counts = sorted({n for (name, _), n in usual.seeds.items() if name == task})
+        seeds.append(f"{' or '.join(map(str, counts))} ({task})")
+    return [f"Seeds: {', '.join(seeds)}.", make_note(usual.scores, list(usual.metrics))]
 
 
 def add_superb(costs: Costs, folder: Path) -> list[str]:
@@ -149,17 +149,21 @@ def add_superb(costs: Costs, folder: Path) -> list[str]:
     results = folder / "superb/results.jsonl"
     measured: dict[tuple[str, str], list[Row]] = {}  # task, method -> a row a seed
     for row in read_rows(results) if results.is_file() else ():
-        tuned = TUNED.get(row.encoder.rpartition("+")[2]) if "+" in row.encoder else "weighted-sum"
+        method: str | None = "weighted-sum"
+        if "+" in row.encoder:
+            method = TUNED.get(row.encoder.rpartition("+")[2])
         heads = sorted(folder.glob(f"superb/heads/{row.encoder}/{row.task}/seed-*/card.json"))
-        if tuned is None or row.condition != "clean" or row.metric.endswith(DEFAULT) or not heads:
+        if method is None or not heads:
             continue
-        seeds = measured.setdefault((row.task, tuned), [])
+        if row.condition != "clean" or row.metric.endswith(DEFAULT):
+            continue
+        seeds = measured.setdefault((row.task, method), [])
         if seeds and (row.encoder, row.metric) != (seeds[0].encoder, seeds[0].metric):
-            continue
+            continue  # another metric of the task
         seeds.append(row)
-        spent = [read_cost(path) for path in heads]
-        seconds = tuple(seconds for _, seconds in spent)
-        costs[row.task, tuned] = Cost({row.metric: seeds_text(seeds)}, spent[0][0], seconds)
+        parameters, _ = read_cost(heads[0])
+        seconds = tuple(read_cost(path)[1] for path in heads)
+        costs[row.task, method] = Cost({row.metric: seeds_text(seeds)}, parameters, seconds)
     if not measured:
         return []
     tasks = ", ".join(dict.fromkeys(task for task, _ in measured))

@@ -11,7 +11,7 @@ from speechssl.cli import script
 from speechssl.options import argument, option
 from speechssl.results import HEAD, Row, Table, append_rows
 from textside import tables
-from textside.claims import agreement
+from textside.claims import judge_claims
 from textside.options import RESULTS
 from textside.published import GAIN, is_of_languages
 from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
@@ -37,15 +37,15 @@ class Gains:
 
 def print_gains(o: Gains) -> None:
     """Print all tables of RESULTS. Raises InputError where there is nothing."""
-    print("\n\n".join(table.text for table in gains_tables(o)))
+    print("\n\n".join(table.text for table in make_tables(o)))
 
 
-def gains_tables(o: Gains) -> list[Table]:
+def make_tables(o: Gains) -> list[Table]:
     """Make all tables of RESULTS, and append the gains to its results. Raises InputError where
     there is nothing."""
     all_runs = read_runs(o.results, o.answers)
     runs = [run for run in all_runs if not is_of_languages(run.task)]
-    scored = tables.gains_of(runs, o.baseline)
+    scored = tables.estimate_gains(runs, o.baseline)
     card, rows = f"over {o.baseline}", []
     for (task, arm), gain in scored.gains.items():
         if scored.metrics.get(task) not in DECIMALS:
@@ -57,17 +57,17 @@ def gains_tables(o: Gains) -> list[Table]:
 
     append_rows(o.results / "results.jsonl", rows, outdated=outdated)
     made = [
-        *agreement(all_runs),
-        *tables.score_table(scored),
-        *tables.gain_table(scored),
-        *tables.symbol_table(scored),
-        *tables.equal_loss_tables(runs),
-        *tables.frozen_table(scored, runs),
-        *tables.depth_table(runs),
-        *tables.plateau_tables(runs),
-        *tables.unit_lm_table(scored),
-        *tables.surface_tables(scored),
-        *tables.language_tables(o.results, all_runs, list(read_answers(o.answers, "em"))),
+        *judge_claims(all_runs),
+        *tables.make_score_table(scored),
+        *tables.make_gain_table(scored),
+        *tables.make_symbol_table(scored),
+        *tables.make_equal_loss_tables(runs),
+        *tables.make_frozen_table(scored, runs),
+        *tables.make_depth_table(runs),
+        *tables.make_plateau_tables(runs),
+        *tables.make_unit_lm_table(scored),
+        *tables.make_surface_tables(scored),
+        *tables.make_language_tables(o.results, all_runs, list(read_answers(o.answers, "em"))),
     ]
     path = o.results / "tables" / "text_side.json"
     write_json(path, {"tables": [table.values for table in made]})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -24,7 +25,7 @@ from speechssl.schema import convert
 from textside import published as papers
 from textside.options import RESULTS
 from textside.runs import CONDITION, PERPLEXITY, read_scores
-from textside.tables import Point, mean_curve, points_of
+from textside.tables import Point, average_curves, list_points
 
 TITLE = "What a text-pre-trained encoder knows that units can use"
 
@@ -74,7 +75,7 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     curves: dict[tuple[str, str], list[list[Point]]] = {}
     for path in sorted(out.glob("runs/*/*/scores.json")):
         run = read_scores(path)
-        points = points_of(run.curve)
+        points = list_points(run.curve)
         if len(points) > 1:
             curves.setdefault((run.task, run.arm), []).append(points)
     tables: list[Table] = []
@@ -92,16 +93,17 @@ def make_section(lectures: Lectures) -> Section:
     tasks.sort(key=lambda task: task != papers.MEAN)  # the mean comes first
     drawings = []
     if tasks:
-        drawings.append(gain_bars(lectures, tasks))
-    if alignment := alignment_by_layer(lectures):
+        drawings.append(draw_gains(lectures, tasks))
+    if alignment := draw_alignment(lectures):
         drawings.append(alignment)
     for task in dict.fromkeys(task for task, _ in lectures.curves):
         drawings.append(draw_curves(lectures, task))
-    drawings += surface_figures(lectures.surfaces)
+    drawings += draw_surfaces(lectures.surfaces)
     return Section("", "", lectures.tables, drawings)
 
 
-def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+def draw_gains(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+    """Draw a bar an arm, a panel a task."""
     arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
     with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
         for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
@@ -117,7 +119,7 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
             ax.set_title(task, loc="left", fontsize=9)
         labels = []
         for arm in arms:
-            published = papers.ARTIFICIAL.get(papers.family(arm), "")
+            published = papers.ARTIFICIAL.get(papers.parse_family(arm), "")
             labels.append(f"{shorten(arm, 14)}\n{fill(published, 12)}")
         axes[-1, 0].set_xticks(range(len(arms)), labels, fontsize=7)
         svg = save_svg(figure)
@@ -129,7 +131,7 @@ def gain_bars(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
     return Drawing("Gain over scratch", svg, caption)
 
 
-def alignment_by_layer(lectures: Lectures) -> Drawing | None:
+def draw_alignment(lectures: Lectures) -> Drawing | None:
     """Draw a line a start, the mean of its seeds; None where no alignment was measured."""
     rows = []
     for row in lectures.rows:  # of a task such as alignment-3 or alignment-3-zero-mean
@@ -169,7 +171,7 @@ def draw_curves(lectures: Lectures, task: str) -> Drawing:
     with new_axes(1, 3) as (figure, axes):
         panels = axes[0]
         for n, arm in enumerate(arms):
-            steps, losses, scores = np.array(mean_curve(lectures.curves[task, arm])).T
+            steps, losses, scores = np.array(average_curves(lectures.curves[task, arm])).T
             panels[0].plot(steps, losses, label=arm, **line_style(n))
             panels[1].plot(steps, scale * scores, label=arm, **line_style(n))
             panels[2].plot(losses, scale * scores, label=arm, **line_style(n))
@@ -202,7 +204,7 @@ LEVELS = 9  # contours
 
 @dataclass(frozen=True)
 class SurfaceRun:
-    """A file surface.json has the losses around a reader."""
+    """The losses around a reader, as surface.py writes them to surface.json."""
 
     kind: str  # "dual" or "text-qa"
     arm: str
@@ -218,21 +220,22 @@ def read_surfaces(out: Path) -> tuple[SurfaceRun, ...]:
     return tuple(convert(read_json(path), SurfaceRun, path) for path in files)
 
 
-def surface_figures(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
+def draw_surfaces(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
     """Draw the lines of each kind of reader, and the planes of its first seed."""
     drawings = []
     for kind in dict.fromkeys(run.kind for run in surfaces):
         runs = [run for run in surfaces if run.kind == kind]
-        drawings.append(line_figure(runs, kind))
+        drawings.append(draw_lines(runs, kind))
         for part in PLANES:
-            first = {run.arm: run for run in reversed(runs) if part in run.parts}
-            if first:
-                of_arms = [first[arm] for arm in papers.sort_arms(first)]
-                drawings.append(plane_figure(of_arms, part, kind))
+            first_seeds = {run.arm: run for run in reversed(runs) if part in run.parts}
+            if first_seeds:
+                sorted_runs = [first_seeds[arm] for arm in papers.sort_arms(first_seeds)]
+                drawings.append(draw_plane(sorted_runs, part, kind))
     return drawings
 
 
-def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
+def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
+    """Draw the loss along the path and along a random line, a line an arm and split."""
     with new_axes(1, 2, sharey="row") as (figure, axes):
         for part, ax in zip(LINES, axes[0], strict=True):
             for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
@@ -241,8 +244,8 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
                 lines = [line for line in lines if line["at"] == points]
                 for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
                     loss = np.mean([line[split] for line in lines], axis=0)
-                    name = arm if dash == "-" else ""
-                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=name)
+                    label = arm if dash == "-" else ""  # the legend names an arm once
+                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=label)
             ax.set_xlabel(LINES[part])
         axes[0, 0].set_ylabel("loss")
         add_legend(figure)
@@ -252,14 +255,14 @@ def line_figure(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
     return Drawing(f"{kind}: the loss along lines", svg, caption)
 
 
-def plane_figure(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
+def draw_plane(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
     """Draw a panel a start, three in a row, with the same contours."""
     losses = [np.maximum(run.parts[part][run.splits[0]], 1e-4) for run in runs]
     low = max(min(float(loss.min()) for loss in losses), 1e-3)
     high = max(max(float(loss.max()) for loss in losses), 2e-3)
     levels = np.geomspace(low, high, LEVELS)
     on_path = part == "path-plane"
-    with new_axes(-(-len(runs) // 3), 3, 2.9) as (figure, axes):
+    with new_axes(ceil(len(runs) / 3), 3, 2.9) as (figure, axes):
         for ax in axes.ravel()[len(runs) :]:
             ax.remove()
         for ax, run, loss in zip(axes.ravel(), runs, losses, strict=False):

@@ -1,4 +1,4 @@
-"""Train DUAL's reader, and score it as it learns: does a warm-up shorten the plateau?
+"""Train DUAL's reader, and score it as it learns, to see whether a warm-up shortens the plateau.
 
 Answers are scored as `evaluate qa` scores them in clean speech, from units that were extracted
 before.
@@ -139,7 +139,7 @@ def train_and_answer(
         remove_dropout(model.encoder)
     pairs = [(runs[q.id].units, runs[q.passage].units) for q in questions]
 
-    def scores() -> dict[str, float]:
+    def score_questions() -> dict[str, float]:
         """Return the FF1 of all questions whose answers have times; one without units counts as
         wrong, as in `evaluate qa`."""
         model.eval()
@@ -155,14 +155,14 @@ def train_and_answer(
             by_id[q.id] = frame_f1(answer, gold)
         return by_id
 
-    def mean() -> float:
-        return sum(scores().values()) / len(with_times)
+    def score() -> float:
+        return sum(score_questions().values()) / len(with_times)
 
     batches = ExampleBatches(examples, layout, qa)
     training, curve = fit_and_score(
-        model, batches, qa.training, folder / "checkpoints", mean, o.eval_every
+        model, batches, qa.training, folder / "checkpoints", score, o.eval_every
     )
-    items = {name: (1.0, score) for name, score in scores().items()}
+    items = {name: (1.0, score) for name, score in score_questions().items()}
     drawn = passage_units(test, [q.passage for q in with_times], [q.id for q in with_times])
     parameters = trained_parameters(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}

@@ -42,7 +42,7 @@ from textside.data import (
     load_text,
     load_vocabulary,
     make_stream,
-    symbol_vocabulary,
+    make_symbol_vocabulary,
     tokenise,
     train_vocabulary,
 )
@@ -185,11 +185,12 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a text encoder, write it with its head and tokeniser, and return the details of the
     training."""
     if o.start:
-        encoder, tokenizer = encoders.load_text_encoder(o.start)
-        encoder = objectives.begin(encoder, o.init, o.training.seed).train().requires_grad_(True)
+        loaded, tokenizer = encoders.load_text_encoder(o.start)
+        encoder = objectives.initialise(loaded, o.init, o.training.seed)
+        encoder = encoder.train().requires_grad_(True)
     else:
         tokenizer = choose_vocabulary(o, data)
-        encoder = new_encoder(o, tokenizer)
+        encoder = make_random_encoder(o, tokenizer)
     if tokenizer.mask_token_id is None and o.data != NONE:
         raise InputError(
             f"the tokeniser of {o.start or o.tokenizer} has no mask token, which pre-training "
@@ -206,7 +207,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
     training: dict[str, Any] = {"steps": 0}
     if o.data != NONE:
         batches = objectives.PretrainingBatches(
-            source_of(o, data, tokenizer),
+            choose_source(o, data, tokenizer),
             o.objective,
             (*special_tokens(tokenizer), tokenizer.mask_token_id),
             list_plain_ids(tokenizer),
@@ -238,7 +239,7 @@ def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
     config = deepcopy(encoder.config)
     if not o.dropout:
         encoders.remove_dropout(encoder)
-    source = source_of(o, data, tokenizer)
+    source = choose_source(o, data, tokenizer)
     batches = objectives.CausalBatches(source, cls, pad, o.batch, o.length, o.training.seed)
     model = objectives.CausalModel(encoder.train())
     training = fit(model, batches, o.training, o.out / "checkpoints")
@@ -284,11 +285,13 @@ def read_data(o: PretrainText) -> Data:
     return Data(texts, symbols, inputs)
 
 
-def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -> objectives.Source:
-    """Return the source of the sequences. Raises InputError for data that there are not."""
+def choose_source(
+    o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase
+) -> objectives.Source:
+    """Return the source of the sequences of --data. Raises InputError for unknown data."""
     seed = o.training.seed
     if o.data == TEXT:
-        return by_turns([tokenise(text, tokenizer).draw_part for text in data.texts])
+        return mix_sources([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
         count = int(units_card(folders[0])["K"])
@@ -296,27 +299,27 @@ def source_of(o: PretrainText, data: Data, tokenizer: PreTrainedTokenizerBase) -
         sources = []
         for folder in folders:
             spoken = [runs.units for runs in load_units(folder).values()]
-            sources.append(objectives.as_words(RandomCrops(spoken, tokens)))
-        return by_turns(sources)
+            sources.append(objectives.make_source(RandomCrops(spoken, tokens)))
+        return mix_sources(sources)
     if data.symbols is not None and o.symbols:
         vocabulary = data.symbols.vocabulary
         numbers = {symbol: i for i, symbol in enumerate(vocabulary)}
         examples = data.symbols.splits["train"]
         sequences = [np.array([numbers[s] for s in e.symbols], np.int64) for e in examples]
         tokens = np.array(find_tokens(tokenizer, vocabulary), np.int64)
-        return objectives.as_words(RandomCrops(sequences, tokens))
+        return objectives.make_source(RandomCrops(sequences, tokens))
     plain = list_plain_ids(tokenizer)
     if o.data in OF_TEXT and data.texts:
-        return objectives.as_words(
+        return objectives.make_source(
             make_stream(o.data, len(plain), tokenise(data.texts[0], tokenizer).ids)
         )
     plain = np.random.default_rng(seed).permutation(plain)
     stream = make_stream(o.data, len(plain))
-    return objectives.as_words(lambda rng, length: plain[stream(rng, length)])
+    return objectives.make_source(lambda rng, length: plain[stream(rng, length)])
 
 
-def by_turns(sources: Sequence[objectives.Source]) -> objectives.Source:
-    """Draw each sequence from one of the sources, which are equally likely."""
+def mix_sources(sources: Sequence[objectives.Source]) -> objectives.Source:
+    """Return a source that draws each sequence from one of the sources, all equally likely."""
     if len(sources) == 1:
         return sources[0]
     return lambda rng, length: sources[int(rng.integers(len(sources)))](rng, length)
@@ -341,7 +344,7 @@ class RandomCrops:
 # ---- encoders
 
 
-def new_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+def make_random_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Make an encoder with random weights. Raises InputError for a --like or sizes that make no
     encoder."""
     size, pad = len(tokenizer), special_tokens(tokenizer)[2]
@@ -374,11 +377,11 @@ def choose_vocabulary(o: PretrainText, data: Data) -> PreTrainedTokenizerBase:
     if o.tokenizer:
         return load_vocabulary(o.tokenizer)
     if data.symbols is not None:
-        return symbol_vocabulary(data.symbols.vocabulary)
+        return make_symbol_vocabulary(data.symbols.vocabulary)
     paragraphs = [paragraph for text in data.texts for paragraph in text.paragraphs]
     if paragraphs:
         return train_vocabulary(paragraphs, o.vocabulary)
-    return symbol_vocabulary(map(str, range(o.vocabulary)))
+    return make_symbol_vocabulary(map(str, range(o.vocabulary)))
 
 
 def save_encoder(

@@ -20,7 +20,7 @@ from speechssl.options import DEVICE, Count, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.units.storage import iterate_units, load_units, units_card
 from spoken_words import Listed, SpokenWord, read_spoken_words
-from textside.lm import BIGRAM, Bigram, Model, check_same, load_unit_lm, utterances
+from textside.lm import BIGRAM, Bigram, Model, check_codebook, load_unit_lm, read_utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
 from textside.runs import PERPLEXITY, keep_decisive, run_folder, write_scores
@@ -74,16 +74,16 @@ def probe(o: Probe) -> None:
     lm, card, details = load_model(o)
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
     details |= {"probe": keep_decisive(o)}
-    spoken = utterances(o.units / o.split, card)
+    spoken = read_utterances(o.units / o.split, card)
     scores = lm.log_probs([u.runs.units for u in spoken])
     items: Items = {}
     for u, log_probs in zip(spoken, scores, strict=True):
         items[u.id] = float(len(log_probs)), -float(log_probs.sum())
     drawn = BootstrapUnits("recording", tuple((name,) for name in items))
     write_test(o, PERPLEXITY, items, drawn, seed, details)
-    check_same(units_card(o.word_units), card, o.word_units)
-    listed = words_with_units(o.spoken_words, o.word_units)
-    tests = {  # task -> items, and the word of every item, which intervals draw
+    check_codebook(units_card(o.word_units), card, o.word_units)
+    listed = read_words_with_units(o.spoken_words, o.word_units)
+    tests = {  # task -> items, and the word of every item, which the bootstrap draws
         SPOT_THE_WORD: spot_the_word(lm, listed),
         SAME_DIFFERENT: same_different(lm, listed, o.seed),
         SAME_NON_WORD: same_different(lm, listed, None),
@@ -124,7 +124,7 @@ def write_test(
     print(f"{folder}: {card['value']:.2f}{percent} {metric} ({len(items)} items)")
 
 
-def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
+def read_words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
     """Return the spoken words with their units; words without units are reported."""
     runs = load_units(units)
     listed = read_spoken_words(words)
@@ -135,7 +135,7 @@ def words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndar
 
 def compare(right: float, other: float) -> tuple[float, float]:
     """Return gold (1) and predicted: 1 where the right answer has the higher score, 0 where it has
-    the lower, a half for equal ones."""
+    the lower, 0.5 where both are equal."""
     return 1.0, 0.5 + 0.5 * float(np.sign(right - other))
 
 

@@ -25,10 +25,10 @@ argument (recipes/text_side/README.md), or try the recipe on invented stories wi
   python tests/corpora/make.py toefl-qa "$EXP/miniature" --config "$CONFIG" --stage miniature
   speechssl prepare toefl-qa "$EXP/miniature" "$TEXT"
 fi
-part() { [[ " $PARTS " == *" $1 "* ]]; }
-encoder() { echo "$EXP/encoders/$1/encoder"; }
+part() { [[ " $PARTS " == *" $1 "* ]]; } # N: whether this part is to run
+encoder() { echo "$EXP/encoders/$1/encoder"; } # NAME: prints the folder of an encoder of this recipe
 
-# Fine-tune on every sentence task from one start, with every seed.
+# Fine-tunes an encoder on every sentence task, with every seed.
 classify() { # ARM ENCODER [OPTION ...]
   local task seed tasks=("$EXP"/tasks/*/)
   [ -z "${GLUE:-}" ] || for task in $(setting glue); do tasks+=("$GLUE/$task"); done
@@ -39,8 +39,8 @@ classify() { # ARM ENCODER [OPTION ...]
   done
 }
 
-# The units of the corpus, by an encoder and a codebook that are trained already.
-corpus_units() { # SPLIT ...
+# Extracts the units of the corpus by an encoder and a codebook that are trained already.
+extract_corpus_units() { # SPLIT ...
   mkdir -p "$EXP/models"
   borrow "$(setting models)" "$EXP/models" encoder units.safetensors units.card.json
   local split
@@ -49,8 +49,8 @@ corpus_units() { # SPLIT ...
   done
 }
 
-# Text QA from one start, with one seed; scratch is another encoder with every seed.
-text_reader() { # ARM SEED
+# Trains text QA from one encoder, with one seed. The encoder `scratch` is made here, another one with every seed.
+train_text_reader() { # ARM SEED
   local start
   start=$(encoder "$1")
   if [ "$1" = scratch ]; then
@@ -62,8 +62,8 @@ text_reader() { # ARM SEED
     --config "$CONFIG" --stage text-qa
 }
 
-# An encoder that the configuration names: one that this recipe made, or any other.
-named() { # SETTING
+# Prints the encoder that a setting names: the folder of one that this recipe made, or the name of any other.
+find_encoder() { # SETTING
   local name
   name=$(setting "$1")
   if [ -d "$EXP/encoders/$name" ]; then encoder "$name"; return; fi
@@ -95,7 +95,7 @@ if part 1 && stage 4 "part 1, text QA"; then
   mkdir -p "$EXP/models"
   for arm in $(setting readers); do
     for seed in $SEEDS; do
-      text_reader "$arm" "$seed"
+      train_text_reader "$arm" "$seed"
       speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$arm-$seed" \
         --config "$CONFIG" --stage evaluate
     done
@@ -103,29 +103,29 @@ if part 1 && stage 4 "part 1, text QA"; then
 fi
 
 if part 1 && stage 5 "part 1, DUAL on units: how long is the plateau, alone and on top of pre-training on text?"; then
-  corpus_units train test
-  plateau() { # ARM ENCODER ASSIGNMENT SEED
+  extract_corpus_units train test
+  train_dual() { # ARM ENCODER ASSIGNMENT SEED
     python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$EXP" --arm "$1" --text-encoder "$2" --assignment "$3" --seed "$4" \
       --config "$CONFIG" --stage dual
   }
   for seed in $SEEDS; do
     for arm in $(setting readers); do
-      if [ "$arm" = scratch ]; then plateau scratch "$(encoder english)" scratch "$seed"
-      else plateau "$arm" "$(encoder "$arm")" most-frequent "$seed"; fi
+      if [ "$arm" = scratch ]; then train_dual scratch "$(encoder english)" scratch "$seed"
+      else train_dual "$arm" "$(encoder "$arm")" most-frequent "$seed"; fi
     done
     for data in $(setting alone); do # small encoders that have seen nothing else, units among it
       $LAUNCH python $HERE/pretrain.py "$EXP/encoders/alone-$data-$seed" --data "$data" --units "$EXP/units" --tokenizer "$(encoder english)" \
         --seed "$seed" --config "$CONFIG" --stage artificial
-      plateau "$data" "$(encoder "alone-$data-$seed")" most-frequent "$seed"
+      train_dual "$data" "$(encoder "alone-$data-$seed")" most-frequent "$seed"
     done
     TEXT_MODEL=$(setting text-encoder)
     if [ -n "$TEXT_MODEL" ]; then
-      plateau text "$TEXT_MODEL" most-frequent "$seed"
-      plateau text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
+      train_dual text "$TEXT_MODEL" most-frequent "$seed"
+      train_dual text.scratch "$TEXT_MODEL" scratch "$seed" # the same shape from random weights
       if [ -n "$(setting plain-mlm)" ]; then # the same shape and vocabulary, pre-trained on the text by MLM alone
         $LAUNCH python $HERE/pretrain.py "$EXP/encoders/mlm-$seed" --text "$TEXT" --start "$TEXT_MODEL" --init default --seed "$seed" \
           --config "$CONFIG" --stage mlm
-        plateau text.mlm "$(encoder "mlm-$seed")" most-frequent "$seed"
+        train_dual text.mlm "$(encoder "mlm-$seed")" most-frequent "$seed"
       fi
       for data in $(setting warm-up); do # DATA, or DATA/OPTION=VALUE of pretrain.py
         arm=text.${data//[\/=]/.} options=${data#"${data%%/*}"}
@@ -133,14 +133,14 @@ if part 1 && stage 5 "part 1, DUAL on units: how long is the plateau, alone and 
         $LAUNCH python $HERE/pretrain.py "$warm" --data "${data%%/*}" --units "$EXP/units" --start "$TEXT_MODEL" --seed "$seed" \
           --config "$CONFIG" --stage warm \
           ${options//\// --}
-        plateau "$arm" "$warm/encoder" most-frequent "$seed"
+        train_dual "$arm" "$warm/encoder" most-frequent "$seed"
       done
     fi
   done
 fi
 
 if part 2 && stage 6 "part 2, BERT on other symbols: DNA, proteins, music; from four starts"; then
-  BERT=$(named symbol-encoder)
+  BERT=$(find_encoder symbol-encoder)
   tasks=()
   for kind in $(setting symbols); do
     python $HERE/symbols.py "$kind" "$EXP/symbols/$kind" --config "$CONFIG" --stage symbols
@@ -151,20 +151,20 @@ if part 2 && stage 6 "part 2, BERT on other symbols: DNA, proteins, music; from 
     $LAUNCH python $HERE/pretrain.py "$specific" --data symbols --symbols "$task" --seed "$START_SEED" \
       --config "$CONFIG" --stage specific
     for seed in $SEEDS; do
-      symbols() { # ARM ENCODER ASSIGNMENT
+      classify_symbols() { # ARM ENCODER ASSIGNMENT
         python $HERE/classify.py "$task" "$2" "$EXP" --arm "$1" --assignment "$3" --seed "$seed" \
           --config "$CONFIG" --stage classify-symbols
       }
-      symbols specific "$specific/encoder" own
-      symbols bert "$BERT" random
-      symbols re-emb "$BERT" re-init
-      symbols random "$BERT" scratch
+      classify_symbols specific "$specific/encoder" own
+      classify_symbols bert "$BERT" random
+      classify_symbols re-emb "$BERT" re-init
+      classify_symbols random "$BERT" scratch
     done
   done
 fi
 
 if part 3 && stage 7 "part 3, the frozen pre-trained transformer: bits, expressions, images"; then
-  FROZEN=$(named frozen-encoder)
+  FROZEN=$(find_encoder frozen-encoder)
   for task in $(setting frozen-tasks); do
     for seed in $SEEDS; do
       compute() { # ARM [OPTION ...]
@@ -182,7 +182,7 @@ fi
 if part 4 && stage 8 "part 4, one space for languages: bilingual encoders, with and without shared symbols, with less data, of other depth"; then
   speechssl prepare minisqa "$EXP/corpus" --config "$CONFIG" --stage corpus
   speechssl prepare minisqa "$EXP/corpus-zh" --language zh --config "$CONFIG" --stage corpus
-  bilingual() { # ARM SEED: an encoder of both languages, and how near it has words and their translations
+  make_bilingual() { # ARM SEED: an encoder of both languages, and how near it has words and their translations
     local letters=() lexicon=() second=$EXP/corpus-zh
     case $1 in
       pinyin) letters=(--letters pinyin) ;; # Mandarin in Latin letters: symbols are shared
@@ -194,7 +194,7 @@ if part 4 && stage 8 "part 4, one space for languages: bilingual encoders, with 
       --config "$CONFIG" --stage align
   }
   for seed in $SEEDS; do
-    for arm in $(setting languages); do bilingual "$arm" "$seed"; done
+    for arm in $(setting languages); do make_bilingual "$arm" "$seed"; done
     $LAUNCH python $HERE/pretrain.py "$EXP/encoders/random-weights-$seed" --data none --tokenizer "$(encoder "bilingual-$seed")" --seed "$seed" \
       --config "$CONFIG" --stage scratch
     python $HERE/align.py "$EXP/corpus" "$EXP/corpus-zh" "$(encoder "random-weights-$seed")" "$EXP" --arm random-weights --seed "$seed" \
@@ -214,7 +214,7 @@ if part 4 && stage 9 "part 4, question answering from English to Mandarin, as it
     speechssl evaluate qa "$EXP/corpus-zh" "$EXP/answers-zh" --systems text --reader "$EXP/models/text-$1-$2" "${@:3}" \
       --config "$CONFIG" --stage evaluate
   }
-  vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
+  write_vector() { # FILE FIRST SECOND ENCODER [OPTION ...]
     python $HERE/vector.py "$2" "$3" "$4" "$1" "${@:5}" --config "$CONFIG" --stage vector
   }
   transfer() { # NAME ENCODER SEED LAYER SECTION: a reader of English is asked in Mandarin, as it is and with both shifts
@@ -227,11 +227,11 @@ if part 4 && stage 9 "part 4, question answering from English to Mandarin, as it
     speechssl evaluate qa "$EXP/corpus" "$EXP/answers" --systems text --reader "$EXP/models/text-$name-$seed" \
       --config "$CONFIG" --stage evaluate
     ask "$name" "$seed"
-    vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name-$seed" "${layer[@]}"
+    write_vector "$shifts/mean-difference.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name-$seed" "${layer[@]}"
     ask "$name" "$seed" --shift "$shifts/mean-difference.safetensors"
-    vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$start" --method zero-mean "${layer[@]}"
+    write_vector "$shifts/en/zero-mean.safetensors" "$EXP/corpus-zh" "$EXP/corpus" "$start" --method zero-mean "${layer[@]}"
     read_text "$name.zero-mean" "$EXP/corpus" --shift "$shifts/en/zero-mean.safetensors"
-    vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name.zero-mean-$seed" --method zero-mean "${layer[@]}"
+    write_vector "$shifts/zero-mean.safetensors" "$EXP/corpus" "$EXP/corpus-zh" "$EXP/models/text-$name.zero-mean-$seed" --method zero-mean "${layer[@]}"
     ask "$name.zero-mean" "$seed" --shift "$shifts/zero-mean.safetensors"
     [ "$name" = bilingual ] && name=mandarin || name=mandarin.$name # what training on Mandarin gives
     read_text "$name" "$EXP/corpus-zh"
@@ -244,7 +244,7 @@ if part 4 && stage 9 "part 4, question answering from English to Mandarin, as it
 fi
 
 if part 4 && stage 10 "part 4, the step to speech: units of English and Mandarin in one encoder"; then
-  corpus_units train
+  extract_corpus_units train
   speechssl units extract "$EXP/corpus-zh" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/units-zh" --split train
   UNITS=(--units "$EXP/units" --second-units "$EXP/units-zh")
   for seed in $SEEDS; do
@@ -272,10 +272,10 @@ if part 5 && stage 11 "part 5, objectives: the same text and steps, something el
 fi
 
 if part 5 && stage 12 "part 5, devices: few weights are trained, of readers of units and of words, and of a speech encoder with its head"; then
-  corpus_units train test
-  DEVICES=$EXP/devices START=$(named device-encoder) SPEECH=$(setting models)
+  extract_corpus_units train test
+  DEVICES=$EXP/devices START=$(find_encoder device-encoder) SPEECH=$(setting models)
   mkdir -p "$DEVICES/readers"
-  readers() { # ARM DEVICE ENCODER SEED: of units and of words
+  train_readers() { # ARM DEVICE ENCODER SEED: of units and of words
     local start=(--trained "$2" --text-encoder "$3" --seed "$4") reader=$DEVICES/readers/text-$1-$4
     python $HERE/plateau.py "$EXP/corpus" "$EXP/units" "$DEVICES" --arm "$1" "${start[@]}" --config "$CONFIG" --stage dual
     $LAUNCH speechssl train text-qa "$EXP/corpus" "$reader" "${start[@]}" --config "$CONFIG" --stage text-qa
@@ -284,12 +284,12 @@ if part 5 && stage 12 "part 5, devices: few weights are trained, of readers of u
   for init in $(setting frozen-inits); do # the frozen transformer of part 3 as a reader, beside the device `frozen`
     for seed in $SEEDS; do
       $LAUNCH python $HERE/pretrain.py "$EXP/encoders/$init-$seed" --data none --start "$START" --init "$init" --seed "$seed"
-      readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
+      train_readers "frozen.$init" frozen "$(encoder "$init-$seed")" "$seed"
     done
   done
   python recipes/superb/minisuperb.py "$DEVICES/sets" --config "$CONFIG" --stage sets
   for device in $(setting devices); do
-    for seed in $SEEDS; do readers "$device" "$device" "$START" "$seed"; done
+    for seed in $SEEDS; do train_readers "$device" "$device" "$START" "$seed"; done
     case $device in
       weighted-sum) speechssl superb run "$DEVICES/superb" --data "$DEVICES/sets" --encoders "$SPEECH" --seed $SEEDS \
         --config "$CONFIG" --stage superb ;;
@@ -302,7 +302,7 @@ if part 5 && stage 12 "part 5, devices: few weights are trained, of readers of u
 fi
 
 if part 6 && stage 13 "part 6, language models of units: from a language model of text, and from scratch"; then
-  corpus_units train dev test
+  extract_corpus_units train dev test
   python $HERE/spoken_words.py "$EXP/corpus" "$EXP/words" --config "$CONFIG" --stage words
   speechssl units extract "$EXP/words/words.jsonl" "$EXP/models/encoder" "$EXP/models/units.safetensors" "$EXP/word-units"
   GPT=$(setting language-model)
@@ -328,31 +328,31 @@ if part 6 && stage 13 "part 6, language models of units: from a language model o
 fi
 
 if part 7 && stage 14 "part 7, loss surfaces around readers of units and of words, from scratch and from text"; then
-  corpus_units train dev
-  around() { # READER ARM [OPTION ...]
+  extract_corpus_units train dev
+  measure_around() { # READER ARM [OPTION ...]
     python $HERE/surface.py "$EXP/corpus" "$1" "$EXP" --arm "$2" "${@:3}" --config "$CONFIG" --stage surface
   }
-  reader() { # ARM ENCODER ASSIGNMENT SEED
+  train_reader() { # ARM ENCODER ASSIGNMENT SEED
     $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$EXP/models/dual-$1-$4" --text-encoder "$2" --assignment "$3" --seed "$4" \
       --config "$CONFIG" --stage reader
-    around "$EXP/models/dual-$1-$4" "$1" --units "$EXP/units"
+    measure_around "$EXP/models/dual-$1-$4" "$1" --units "$EXP/units"
   }
   TEXT_MODEL=$(setting surface-encoder)
   for seed in $SEEDS; do
-    reader scratch "$(encoder english)" scratch "$seed"
-    reader english "$(encoder english)" most-frequent "$seed"
-    [ -z "$TEXT_MODEL" ] || reader text "$TEXT_MODEL" most-frequent "$seed"
+    train_reader scratch "$(encoder english)" scratch "$seed"
+    train_reader english "$(encoder english)" most-frequent "$seed"
+    [ -z "$TEXT_MODEL" ] || train_reader text "$TEXT_MODEL" most-frequent "$seed"
     for arm in scratch english; do
-      text_reader "$arm" "$seed"
-      around "$EXP/models/text-$arm-$seed" "$arm"
+      train_text_reader "$arm" "$seed"
+      measure_around "$EXP/models/text-$arm-$seed" "$arm"
     done
   done
 fi
 
 if stage 15 "gains, and the page"; then
-ANSWERS=()
-for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
-[ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
-python $HERE/gains.py "$EXP" "${ANSWERS[@]}"
-python $HERE/page.py "$EXP"
+  ANSWERS=()
+  for folder in "$EXP/answers" "$EXP/answers-zh"; do [ ! -d "$folder" ] || ANSWERS+=("$folder"); done
+  [ ${#ANSWERS[@]} = 0 ] || ANSWERS=(--answers "${ANSWERS[@]}")
+  python $HERE/gains.py "$EXP" "${ANSWERS[@]}"
+  python $HERE/page.py "$EXP"
 fi

@@ -109,6 +109,7 @@ def _sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[
 def _make_order(
     documents: Sequence[Paragraphs], count: int, rng: np.random.Generator
 ) -> list[dict[str, str]]:
+    """Make pairs of successive sentences, in order or exchanged."""
     pairs = []  # of successive sentences
     for document in documents:
         for paragraph in document:
@@ -135,7 +136,9 @@ def _make_overlap(
     for sentences, n in _sample(candidates, len(candidates), rng):
         if len(examples) == count:
             break
-        sentence, inside, other = sentences[n], bool(rng.random() < 0.5), n
+        sentence = sentences[n]
+        inside = bool(rng.random() < 0.5)
+        other = n  # the sentence that the words are from
         if not inside:
             other = (n + 1 + int(rng.integers(len(sentences) - 1))) % len(sentences)
         words = sentences[other].split()
@@ -170,7 +173,11 @@ def _make_topic(
             pieces = [[sentence] for piece in pieces for sentence in piece]
         few = max(1, round(0.15 * len(pieces)))
         for n, i in enumerate(rng.permutation(len(pieces))):
-            split = "dev" if n < few else "test" if n < 2 * few else "train"
+            split = "train"
+            if n < few:
+                split = "dev"
+            elif n < 2 * few:
+                split = "test"
             examples[split] += [{"text": s, "label": name} for s in pieces[i]]
     return {split: _sample(of_split, sizes[split], rng) for split, of_split in examples.items()}
 

@@ -114,7 +114,7 @@ def surface(o: Surface) -> None:
         place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(place)
         losses = Losses(model, windows, folder / "points.jsonl", place)
-        lines, planes = take_losses(losses, first, o)
+        lines, planes = measure_losses(losses, first, o)
         details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
@@ -149,7 +149,7 @@ def write_surface(
 ) -> None:
     """Write the means over windows to surface.json.
 
-    parts: lines and planes of `take_losses`; splits: the names in them that are losses.
+    parts: lines and planes of `measure_losses`; splits: the names in them that are losses.
     """
     means: dict[str, dict[str, Any]] = {}
     for part, arrays in parts.items():
@@ -269,7 +269,7 @@ class Losses:
 # ---- directions
 
 
-def random_direction(end: Weights, seed: int) -> Weights:
+def draw_direction(end: Weights, seed: int) -> Weights:
     """Return a random direction, filter-normalised: rows of matrices have the norms of the weights'
     rows, vectors are 0 (arXiv 1712.09913)."""
     generator, direction = torch.Generator().manual_seed(seed), {}
@@ -283,13 +283,14 @@ def random_direction(end: Weights, seed: int) -> Weights:
     return direction
 
 
-def take_losses(
+def measure_losses(
     losses: Losses, start: Weights, o: Surface
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measure lines and planes. A line has "at" (P,) and for every split losses (P, N); a plane "x"
     and "y" (P,) and for every split losses (P of y, P of x, N)."""
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
-    one, two = (random_direction(losses.end, 2 * o.seed + i) for i in (0, 1))
+    first_random = draw_direction(losses.end, 2 * o.seed)
+    second_random = draw_direction(losses.end, 2 * o.seed + 1)
     on_path = np.linspace(-o.beyond, 1 + o.beyond, o.line)
     on_path = np.unique(np.concatenate([on_path, [0.0, 1.0]]))  # with start and end themselves
     around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
@@ -303,12 +304,12 @@ def take_losses(
         for part, arrays in (lines | planes).items():
             points = []
             for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
-                steps = [(float(x), one)]
+                steps = [(float(x), first_random)]
                 if part in (PATH, PATH_PLANE):  # the path ends at 1
                     steps = [(float(x) - 1, path)]
                 name = f"{part} {x:.6f}"
                 if y is not None:
-                    steps.append((float(y), two))
+                    steps.append((float(y), second_random))
                     name += f" {y:.6f}"
                 points.append(losses.at(name, steps))
                 bar.update()

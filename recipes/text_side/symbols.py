@@ -43,9 +43,9 @@ class Symbols:
     works: Count = option(40, "composer: works of a composer, at most")
 
 
-# The notes of a score of music21 are read in the order in which they sound, the lower first. A MIDI
-# pitch is a symbol, pitches beyond C2 and C6 are moved by octaves, and "|" says that time goes on.
-# A work is cut into excerpts, all of which are in the same split.
+# The notes of a score of music21 are read in the order in which they sound, lower ones first. A
+# MIDI pitch is a symbol; pitches beyond C2 and C6 are moved by octaves; "|" stands between notes
+# that begin at different times. A work is cut into excerpts, all of which are in the same split.
 
 COMPOSERS = ("bach", "beethoven", "haydn", "monteverdi", "mozart", "palestrina")
 SCORES = (".mxl", ".xml", ".krn", ".abc")
@@ -96,6 +96,7 @@ def make_symbols(o: Symbols) -> None:
 
 
 def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> None:
+    """Write the examples whose symbols and labels occur in training; report the others."""
     symbols = {symbol for e in parts["train"] for symbol in e.symbols}
     labels = {e.label for e in parts["train"]}
     strange = {}
@@ -121,7 +122,11 @@ def divide_examples(
     splits: dict[str, list[SymbolExample]] = {"train": [], "dev": [], "test": []}
     few = max(1, round(0.1 * len(groups)))
     for place, i in enumerate(rng.permutation(len(groups))):
-        split = "test" if place < few else "dev" if place < 2 * few else "train"
+        split = "train"
+        if place < few:
+            split = "test"
+        elif place < 2 * few:
+            split = "dev"
         splits[split] += list(groups.values())[i]
     return splits
 

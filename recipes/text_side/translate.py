@@ -77,14 +77,14 @@ def load_predictor(name: str) -> tuple[languages.Body, Predict]:
 
 @torch.inference_mode()
 def predict_tokens(
-    body: languages.Body, predict: Predict, sequences: Sequence[languages.Sequence_], batch: int
+    body: languages.Body, predict: Predict, sequences: Sequence[languages.WordSequence], batch: int
 ) -> list[np.ndarray]:
     """Return the likeliest token at every place of each sequence, (S,); specials are excluded."""
     special = torch.tensor(sorted(set(body.tokenizer.all_special_ids)), device=body.device)
     guesses = []
     for start in range(0, len(sequences), batch):
         pieces = sequences[start : start + batch]
-        logits = predict(*languages.frame_pieces(body, pieces)).index_fill(2, special, -torch.inf)
+        logits = predict(*languages.pad_pieces(body, pieces)).index_fill(2, special, -torch.inf)
         tokens = logits.argmax(2).cpu().numpy()
         guesses += [row[1 : 1 + len(ids)] for row, (ids, _) in zip(tokens, pieces, strict=True)]
     return guesses
@@ -119,8 +119,8 @@ def translate_text(
         check_layer(body.encoder, layer)
     longest = languages.longest_piece(body, o.length)
     texts = [data.sequences(i, (), body, longest) for i in (0, 1)]
-    means = [languages.mean_states(body, pieces, 0, o.batch).mean for pieces in texts]
-    of_second = find_second_tokens(texts, body.table.num_embeddings)
+    means = [languages.average_states(body, pieces, 0, o.batch).mean for pieces in texts]
+    is_second = find_second_tokens(texts, body.table.num_embeddings)
     pieces = find_pieces(data, body, min(PIECE, longest))
     constant = score_constant(pieces)
     cells = []
@@ -131,10 +131,11 @@ def translate_text(
             predicted = predict_tokens(body, predict, sequences, o.batch)
         items: dict[str, dict[str, tuple[float, float]]] = {CONVERTED: {}, PRECISION: {}}
         for n, (tokens, piece) in enumerate(zip(predicted, pieces, strict=True)):
-            # where words of the lexicon were
-            produced = Counter(int(t) for _, a, b in piece.places for t in tokens[a:b])
+            produced: Counter[int] = Counter()  # tokens at the places of words of the lexicon
+            for _, first, stop in piece.places:
+                produced.update(tokens[first:stop].tolist())
             right = (produced & piece.translations).total()
-            items[CONVERTED][str(n)] = (1.0, float(of_second[tokens].mean()))
+            items[CONVERTED][str(n)] = (1.0, float(is_second[tokens].mean()))
             items[PRECISION][str(n)] = (1.0, right / piece.word_tokens)
         cell: dict[str, Any] = {"layer": layer, "alpha": alpha, "examples": []}
         for name, of_pieces in items.items():
@@ -143,9 +144,8 @@ def translate_text(
             card = write_scores(o.results, task, name, o.arm, o.seed, of_pieces, facts)
             cell[name] = card["value"]
         for piece, tokens in zip(pieces[:EXAMPLES], predicted, strict=False):
-            cell["examples"].append(
-                [body.tokenizer.decode(ids) for ids in (piece.sequence[0], tokens)]
-            )
+            ids, _ = piece.sequence
+            cell["examples"].append([body.tokenizer.decode(ids), body.tokenizer.decode(tokens)])
         cells.append(cell)
     what = {"what": "token translation"}
     return what | {"cells": cells, "constant": constant, "pieces": len(pieces)}
@@ -155,7 +155,7 @@ def translate_text(
 class Piece:
     """A piece of the first text has words of the lexicon, and the tokens of their translations."""
 
-    sequence: languages.Sequence_
+    sequence: languages.WordSequence
     translations: Counter[int]
 
     @property
@@ -165,7 +165,7 @@ class Piece:
     @property
     def word_tokens(self) -> int:
         """Count the tokens of words of the lexicon."""
-        return sum(b - a for _, a, b in self.places)
+        return sum(stop - first for _, first, stop in self.places)
 
 
 def score_constant(pieces: Sequence[Piece]) -> float:
@@ -179,7 +179,7 @@ def score_constant(pieces: Sequence[Piece]) -> float:
 
 
 def find_second_tokens(
-    texts: Sequence[Sequence[languages.Sequence_]], vocabulary: int
+    texts: Sequence[Sequence[languages.WordSequence]], vocabulary: int
 ) -> np.ndarray:
     """Mark the tokens of the second language, (V,): its text has them more often."""
     shares = []

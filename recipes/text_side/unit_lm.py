@@ -25,13 +25,13 @@ from speechssl.processes import is_main, main_first
 from speechssl.textlm.encoders import longest_sequence, remove_dropout
 from speechssl.training import check_share
 from speechssl.units.storage import load_units, units_card
-from textside.lm import WHAT, UnitLm, check_same
+from textside.lm import WHAT, UnitLm, check_codebook
 from textside.objectives import (
     CausalBatches,
     CausalModel,
-    as_words,
     check_length,
     load_causal,
+    make_source,
     save_causal,
     set_rows,
 )
@@ -90,7 +90,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         "K": int(card["K"]),
     }
     scored = units_card(o.units / o.eval_split)
-    check_same(scored, card, o.units / o.eval_split)
+    check_codebook(scored, card, o.units / o.eval_split)
     inputs["scored"] = [part["hash"] for part in scored["parts"]]
     identity = describe_encoder(o.start)
     options = keep_decisive(o) | {"start": identity["encoder"]}
@@ -111,7 +111,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
 def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     """Train and write the model; return the details of the training. symbols: K."""
     torch.manual_seed(o.training.seed)
-    model = begin(o, symbols)
+    model = make_start(o, symbols)
     check_length(o.length, model, "symbols", "the language model")
     if not o.dropout:
         remove_dropout(model)
@@ -125,7 +125,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))
 
-    batches = CausalBatches(as_words(stream), None, symbols, o.batch, o.length, o.training.seed)
+    batches = CausalBatches(make_source(stream), None, symbols, o.batch, o.length, o.training.seed)
     training, curve = fit_and_score(
         trained, batches, o.training, o.out / "checkpoints", perplexity, o.eval_every
     )
@@ -135,7 +135,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     return {"training": training, "curve": curve}
 
 
-def begin(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
+def make_start(o: TrainUnitLm, symbols: int) -> PreTrainedModel:
     """Make the model that training begins from. Raises InputError for a start that is no language
     model."""
     model = load_causal(o.start)

@@ -14,7 +14,7 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.layers import Shift, check_layer, load_shift
-from textside.languages import load_body, longest_piece, mean_states, read_languages
+from textside.languages import average_states, load_body, longest_piece, read_languages
 from textside.options import TwoLanguages
 from textside.runs import describe_encoder, keep_decisive
 
@@ -61,7 +61,7 @@ def write_vector(o: Vector) -> None:
         means = []
         for i in (0, 1):
             sequences = data.sequences(i, (), body, longest)
-            means.append(mean_states(body, sequences, 0, o.batch).mean[o.layer])
+            means.append(average_states(body, sequences, 0, o.batch).mean[o.layer])
         vector = -means[1] if o.method == "zero-mean" else means[0] - means[1]
         shift = Shift(o.layer, torch.from_numpy(vector).float(), origin)
         shift.save(o.out)

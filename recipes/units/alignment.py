@@ -2,10 +2,11 @@
 
     python recipes/units/alignment.py LIST.txt TEACHER CODEBOOK
 
-Of every folder, the first readings are measured whose reference is in another folder: the share of
-frames whose target, read off the reference at the time that LIST.reference.jsonl gives, is the
-teacher's own cluster of the frame, and their mutual information in bits. Both readings are of one
-text, so that better times raise both.
+Many recordings of LIST.txt have a reference, another reading of the same text. LIST.reference.jsonl
+says where in the reference every word is, so that each frame has a target: the teacher's cluster of
+the frame of the reference at that time. Measured are the share of frames whose target is also their
+own cluster, and the mutual information of both in bits; better times raise both. The first MEASURED
+recordings of every folder whose reference is in another folder are read.
 """
 
 import sys
@@ -24,7 +25,7 @@ MEASURED = 25  # recordings of a folder
 
 
 def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
-    """Return bits. a, b: (T,) int."""
+    """Return the mutual information of two sequences of clusters in bits. a, b: (T,) int."""
     joint = np.zeros((clusters, clusters))
     np.add.at(joint, (a, b), 1 / len(a))
     known = joint > 0
@@ -32,29 +33,31 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
     return float((joint[known] * np.log2(joint[known] / independent[known])).sum())
 
 
-def main(listed: Path, teacher: str, codebook_path: str) -> None:
+def main(recordings_list: Path, teacher: str, codebook_path: str) -> None:
     codebook = load_codebook(codebook_path)
     features = features_of(codebook, teacher)
 
-    def clusters(path: Path) -> np.ndarray:
+    def assign_clusters(path: Path) -> np.ndarray:
+        """Return the cluster (T,) of every frame."""
         return codebook.assign(torch.cat(list(features.stream(read_audio(path)))))
 
     folders = defaultdict(list)
-    for recording in training_data(listed).recordings:
+    for recording in training_data(recordings_list).recordings:
         elsewhere = recording.target_audio.parent.parent != recording.path.parent.parent
         if recording.anchors is not None and elsewhere:
             folders[recording.path.parent].append(recording)
     for folder, recordings in folders.items():
-        own, targets = [], []
+        own_clusters, targets = [], []
         for recording in recordings[:MEASURED]:
-            own.append(clusters(recording.path))
-            reference = clusters(recording.target_audio)
-            frames = recording.align_frames(features.grid, len(own[-1]), len(reference))
+            clusters = assign_clusters(recording.path)
+            reference = assign_clusters(recording.target_audio)
+            frames = recording.align_frames(features.grid, len(clusters), len(reference))
+            own_clusters.append(clusters)
             targets.append(reference[frames])
-        ours, theirs = np.concatenate(own), np.concatenate(targets)
-        bits = mutual_information(ours, theirs, codebook.size)
-        same = 100 * (ours == theirs).mean()
-        print(f"{folder}: {len(ours):,} frames, {same:.1f} % the same, {bits:.2f} bits")
+        own, target = np.concatenate(own_clusters), np.concatenate(targets)
+        bits = mutual_information(own, target, codebook.size)
+        same = 100 * (own == target).mean()
+        print(f"{folder}: {len(own):,} frames, {same:.1f} % the same, {bits:.2f} bits")
 
 
 if __name__ == "__main__":

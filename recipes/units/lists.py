@@ -1,5 +1,5 @@
-"""Write lists of recordings for recipes/units: what encoders are trained on, and what they are
-measured on (audio, text, speaker, group).
+"""Write lists of recordings for recipes/units: text files of paths that encoders are trained on,
+and CSV files (id, audio, text, speaker, group) that they are measured on.
 
     python recipes/units/lists.py speech OUT.txt CORPUS FLITE PEOPLE.txt \\
       --passages 260 [--dtw openai/whisper-tiny.en --layer 4]
@@ -7,11 +7,13 @@ measured on (audio, text, speaker, group).
     python recipes/units/lists.py measure FOLDER CORPUS \\
       --others PIPER FESTIVAL [--fsdd FOLDER] [--precise FOLDER]
 
-OUT.reference.jsonl says, for texts that the neutral voice of CORPUS reads as well, where in that
-reading every word is: parallel speech, of which only the arms with `reference` make use. With --dtw
-the frames of both readings are matched, too, every three words by themselves: inside a word
-synthesisers differ in what they stretch. Folders and lists that do not exist are left out.
-`repeat` copies such a list, in which the recordings of a corpus then occur N times.
+`speech` lists training passages. A passage may have a reference: the reading of the same text by
+the neutral voice of CORPUS. OUT.reference.jsonl says where in the reference every word is, as
+anchors (A, 2): seconds in the recording, and seconds in the reference. With --dtw the frames of
+both readings are matched, too, within every three words, for synthesisers stretch different parts
+of a word. Only the arms with `reference` use this parallel speech. Folders and lists that do not
+exist are left out. `repeat` copies such a list, in which the recordings of a corpus then occur N
+times.
 """
 
 import csv
@@ -21,10 +23,11 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from mix import copies_of
+from mix import parse_copies
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
@@ -33,18 +36,34 @@ from speechssl.units.features import Features, load_features
 
 MATCHED_WORDS = 3  # frames are matched within so many words
 QUESTIONS = 70  # of a split of MiniSQA, the first of a passage each
-Measured = tuple[str, Path, str, str, str]  # id, audio, text, speaker, group
+
+
+class Measured(NamedTuple):
+    """A recording that encoders are measured on is a row of a CSV file."""
+
+    id: str
+    audio: Path
+    text: str
+    speaker: str
+    group: str
 
 
 # ---- lists to train on
 
 
+class Reference(NamedTuple):
+    """A reference is the neutral voice's reading of a passage, and where its words are."""
+
+    anchors: np.ndarray  # (A, 2) seconds in a recording of the passage, and in the reference
+    audio: Path
+
+
 def list_speech(options: Namespace) -> None:
-    """List training passages of every corpus, and the neutral readings parallel to them."""
+    """List training passages of every corpus, and their references."""
     features = load_features(options.dtw, options.layer) if options.dtw else None
     corpus = options.corpora[0]
-    passages = load_corpus(corpus, "train").passages
-    neutral = read_neutral(corpus)
+    originals = load_corpus(corpus, "train").passages
+    references = read_references(corpus)
     paths, lines = [], []
     for source in options.corpora:
         if source.is_file():
@@ -55,37 +74,37 @@ def list_speech(options: Namespace) -> None:
         count = min(options.passages, len(data.passages))
         sampled = random.Random(0).sample(sorted(data.passages), count)
         for name in tqdm(sampled, f"times of {source.name}", disable=features is None):
-            path = data.path(data.passages[name]).resolve()
+            passage = data.passages[name]
+            path = data.path(passage).resolve()
             paths.append(path)
-            if name not in neutral or name not in passages:
+            original, reference = originals.get(name), references.get(name)
+            if original is None or reference is None or passage.text != original.text:
                 continue
-            passage, original = data.passages[name], passages[name]
-            if passage.text != original.text:
-                continue
-            anchors, audio = neutral[name]
+            anchors = reference.anchors
             if source != corpus:
                 if len(passage.words) != len(original.words):
                     continue
                 anchors = compose_anchors(passage, original, anchors)
                 if features:
-                    ours = normalise_frames(path, features)
-                    theirs = normalise_frames(audio, features)
-                    anchors = match_frames(anchors, ours, theirs, features.grid.frame_rate)
-            line = {"id": str(path.with_suffix("")), "audio": str(audio)}
+                    frames = normalise_frames(path, features)
+                    reference_frames = normalise_frames(reference.audio, features)
+                    rate = features.grid.frame_rate
+                    anchors = match_frames(anchors, frames, reference_frames, rate)
+            line = {"id": str(path.with_suffix("")), "audio": str(reference.audio)}
             lines.append(line | {"anchors": anchors.round(5).tolist()})
     write_speech(options.out, [Path(path).resolve() for path in paths], lines)
 
 
-def read_neutral(corpus: Path) -> dict[str, tuple[np.ndarray, Path]]:
-    """Return, by passage, anchors (A, 2) and the recording of the neutral voice; {} where there is
-    none. Anchors: seconds of every word in the corpus' own reading, and in the neutral voice's."""
+def read_references(corpus: Path) -> dict[str, Reference]:
+    """Return passage -> reference, with anchors of the corpus' own reading; {} where the corpus has
+    none."""
     path = corpus / "train" / "reference.jsonl"
-    neutral = {}
+    references = {}
     if path.is_file():
         for _, line in read_lines(path):
             audio = (corpus / line["audio"]).resolve()
-            neutral[line["id"]] = (np.array(line["anchors"]), audio)
-    return neutral
+            references[line["id"]] = Reference(np.array(line["anchors"]), audio)
+    return references
 
 
 def compose_anchors(passage: Passage, original: Passage, anchors: np.ndarray) -> np.ndarray:
@@ -111,41 +130,44 @@ def normalise_frames(path: Path, features: Features) -> np.ndarray:
 
 
 def match_frames(
-    anchors: np.ndarray, ours: np.ndarray, theirs: np.ndarray, rate: float
+    anchors: np.ndarray, recording: np.ndarray, reference: np.ndarray, rate: float
 ) -> np.ndarray:
-    """Return an anchor for every frame of ours, by dynamic time warping between the borders of
-    every third word.
+    """Return an anchor for every frame of a recording, (T, 2), by dynamic time warping between the
+    borders of every third word.
 
-    anchors: (A, 2), seconds in both readings at the begin and end of every word; ours: (T, D),
-    theirs: (T', D), frames of the two readings; rate: frames a second.
+    anchors: (A, 2), seconds in both readings at the begin and end of every word; recording: (T, D),
+    reference: (T', D), frames of the two readings; rate: frames a second.
     """
     from librosa.sequence import dtw
 
-    lengths = [len(ours), len(theirs)]
+    lengths = [len(recording), len(reference)]
     times = np.vstack([anchors, [lengths[0] / rate, lengths[1] / rate]])
     frames = np.maximum.accumulate(np.round(times * rate).astype(int))
     frames = np.minimum(frames, lengths)
     last = len(frames) - 1
     # every word has two anchors, and [0, 0] comes before the first
     borders = frames[[0, *range(1, last, 2 * MATCHED_WORDS), last]]
-    found = np.interp(np.arange(len(ours)), *frames.T)
-    for (begin, start), (end, stop) in pairwise(borders):
-        if end > begin and stop > start:
-            # a frame of ours may be matched with several: the mean of these
-            path = dtw(C=1 - ours[begin:end] @ theirs[start:stop].T)[1]
+    matched = np.interp(np.arange(len(recording)), *frames.T)  # (T,) frames of the reference
+    for (begin, reference_begin), (end, reference_end) in pairwise(borders):
+        if end > begin and reference_end > reference_begin:
+            cosines = recording[begin:end] @ reference[reference_begin:reference_end].T
+            _, path = dtw(C=1 - cosines)  # (P, 2) pairs of frames
+            # a frame may be matched with several: the mean of these
             total, count = np.zeros(end - begin), np.zeros(end - begin)
             np.add.at(total, path[:, 0], path[:, 1])
             np.add.at(count, path[:, 0], 1)
-            found[begin:end] = start + total / count
-    return np.stack([np.arange(len(ours)) + 0.5, np.maximum.accumulate(found) + 0.5], axis=1) / rate
+            matched[begin:end] = reference_begin + total / count
+    middles = np.arange(len(recording)) + 0.5
+    return np.stack([middles, np.maximum.accumulate(matched) + 0.5], axis=1) / rate
 
 
 def repeat_recordings(options: Namespace) -> None:
-    """Copy a list, with links to the recordings of some corpora: ids are paths, and each occurs
-    once."""
+    """Copy a list, and repeat the recordings of some corpora by links to them: a path is the id of
+    a recording, and occurs once."""
     paths = read_list(options.speech)
-    reference = read_lines(options.speech.with_suffix(".reference.jsonl"))
-    readings = {line["id"]: line for _, line in reference}
+    references = {}  # id of a recording -> line of LIST.reference.jsonl
+    for _, line in read_lines(options.speech.with_suffix(".reference.jsonl")):
+        references[line["id"]] = line
     for name, copies in options.copies:
         for path in [Path(p) for p in paths if f"/{name}/" in p]:
             for number in range(2, copies + 1):
@@ -155,10 +177,10 @@ def repeat_recordings(options: Namespace) -> None:
                 link.symlink_to(path)
                 paths.append(str(link))
                 original = str(path.with_suffix(""))
-                if original in readings:
+                if original in references:
                     new = str(link.with_suffix(""))
-                    readings[new] = readings[original] | {"id": new}
-    write_speech(options.out, paths, list(readings.values()))
+                    references[new] = references[original] | {"id": new}
+    write_speech(options.out, paths, list(references.values()))
 
 
 def read_list(path: Path) -> list[str]:
@@ -166,7 +188,7 @@ def read_list(path: Path) -> list[str]:
 
 
 def write_speech(out: Path, paths: Sequence[Path | str], lines: Sequence[dict]) -> None:
-    """Write a list of recordings, and the readings that some of them are parallel to."""
+    """Write a list of recordings, and the references that some of them have."""
     out.write_text("".join(f"{path}\n" for path in paths))
     reference = "".join(f"{json.dumps(line)}\n" for line in lines)
     out.with_suffix(".reference.jsonl").write_text(reference)
@@ -193,37 +215,44 @@ def list_measured(options: Namespace) -> None:
             continue
         with (options.out / f"{name}.csv").open("w", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(("id", "audio", "text", "speaker", "group"))
-            writer.writerows((name, path.resolve(), *rest) for name, path, *rest in rows)
+            writer.writerow(Measured._fields)
+            writer.writerows(row._replace(audio=row.audio.resolve()) for row in rows)
         print(f"{options.out / name}.csv: {len(rows)} recordings")
 
 
 def pair_questions(corpus: Path, other: Path, split: str) -> list[Measured]:
     """Pair the first question of every passage, read by espeak-ng and by another synthesiser."""
-    ours, theirs = load_corpus(corpus, split), load_corpus(other, split)
-    first = {question.id: question for question in ours.questions if question.id.endswith("-0")}
-    same = [q for q in theirs.questions if q.id in first and first[q.id].text == q.text]
+    espeak_data, other_data = load_corpus(corpus, split), load_corpus(other, split)
+    # ids end in the number of the question
+    first = {q.id: q for q in espeak_data.questions if q.id.endswith("-0")}
+    same = [q for q in other_data.questions if q.id in first and first[q.id].text == q.text]
     rows = []
     for question in same[:QUESTIONS]:
-        readings = (
-            (ours, first[question.id], "espeak-ng"),
-            (theirs, question, other.name),
-        )
-        for data, reading, group in readings:
-            name = f"{group}-{question.id}"
-            rows.append((name, data.path(reading), question.text, reading.speaker, group))
+        for data, reading, group in (
+            (espeak_data, first[question.id], "espeak-ng"),
+            (other_data, question, other.name),
+        ):
+            row = Measured(
+                id=f"{group}-{question.id}",
+                audio=data.path(reading),
+                text=question.text,
+                speaker=reading.speaker,
+                group=group,
+            )
+            rows.append(row)
     return rows
 
 
 def list_digits(folder: Path) -> dict[str, list[Measured]]:
     """List the digits of FSDD (7_jackson_3.wav): recordings 5 to 9 are dev, 0 to 4 test."""
-    lists: dict[str, list[Measured]] = {}
-    for split, numbers in (("dev", range(5, 10)), ("test", range(5))):
-        for path in sorted(folder.rglob("*.wav")):
-            digit, speaker, number = path.stem.split("_")
-            if int(number) in numbers:
-                row = (path.stem, path, digit, speaker, "people: digits")
-                lists.setdefault(f"{split}-fsdd", []).append(row)
+    lists: dict[str, list[Measured]] = {"dev-fsdd": [], "test-fsdd": []}
+    for path in sorted(folder.rglob("*.wav")):
+        digit, speaker, number = path.stem.split("_")
+        row = Measured(path.stem, path, digit, speaker, group="people: digits")
+        if int(number) < 5:
+            lists["test-fsdd"].append(row)
+        elif int(number) < 10:
+            lists["dev-fsdd"].append(row)
     return lists
 
 
@@ -232,7 +261,8 @@ def list_precise(folder: Path) -> list[Measured]:
     rows = []
     for word in ("computer", "heychatterbox"):
         for path in sorted((folder / word).rglob("*.wav")):
-            rows.append((path.stem, path, word, path.stem, "people, who is not known: two words"))
+            group = "people, who is not known: two words"
+            rows.append(Measured(path.stem, path, word, speaker=path.stem, group=group))
     return rows
 
 
@@ -244,14 +274,14 @@ def parse_arguments() -> Namespace:
     corpora = "corpora, whose training passages are listed, and lists"
     add("corpora", type=Path, nargs="+", help=corpora)
     add("--passages", type=int, default=260, help="most passages of a corpus, drawn at random")
-    matched = "encoder whose features are matched; default: times of words alone"
-    add("--dtw", metavar="ENCODER", help=matched)
+    dtw = "encoder whose features are matched; default: times of words alone"
+    add("--dtw", metavar="ENCODER", help=dtw)
     add("--layer", type=int, help="layer of that encoder")
     add = commands.add_parser("repeat").add_argument
     add("out", type=Path)
     add("speech", type=Path, help="list that `speech` made")
     copies = "folder of a corpus, and how often it occurs"
-    add("copies", type=copies_of, nargs="+", metavar="NAME=N", help=copies)
+    add("copies", type=parse_copies, nargs="+", metavar="NAME=N", help=copies)
     add = commands.add_parser("measure").add_argument
     add("out", type=Path)
     add("corpus", type=Path, help="MiniSQA by espeak-ng")

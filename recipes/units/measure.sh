@@ -28,7 +28,7 @@ evaluate() { # SET KIND OPTION ...: in the conditions of its section, and the fi
       --config "$CONFIG" --stage "$2-$1"
   fi
 }
-folders() { # the evaluations, with the name of who speaks or what is said where it is not the first set
+list_folders() { # [NAME=]FOLDER of every evaluation; NAME: who speaks or what is said, unless it is the first set
   for name in "${SETS[@]}"; do
     local prefix="$name="
     [ "$name" != espeak ] || prefix=
@@ -69,9 +69,9 @@ if stage 6 "the passage that a question is about, among all of a test set"; then
 fi
 
 if stage 7 "the table; scores into the cards, and the figure that is drawn from them"; then
-  python recipes/units/measured.py $(folders)
+  python recipes/units/measured.py $(list_folders)
   if [ -n "${CARDS:-}" ]; then
-    python recipes/ship.py scores "$CARDS" $(folders)
+    python recipes/ship.py scores "$CARDS" $(list_folders)
     python recipes/picture.py "$CARDS" "$EXP/results.svg"
   fi
 fi

@@ -4,10 +4,11 @@ each set and condition.
     python recipes/units/measured.py [NAME=]FOLDER ...
         folders that `speechssl evaluate qa` wrote
 
-NAME says what is other than in the first set: who speaks, or what is said.
+NAME says how a set differs from the first one: who speaks, or what is said.
 """
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 from speechssl.results import Row, Table, condition_name, interval_text, markdown, read_rows
@@ -23,31 +24,31 @@ def name_column(name: str, row: Row) -> str:
     return name if condition == "clean" else f"{name}, {condition}"
 
 
-def metric_table(title: str, rows: dict[tuple[str, str], Row]) -> Table:
-    """Tabulate one metric: a line a system, a column a set and condition; questions and what is
-    drawn are in the note. rows: by system and column."""
+def make_metric_table(title: str, rows: dict[tuple[str, str], Row]) -> Table:
+    """Tabulate one metric: a line a system, a column a set and condition. The note has the number
+    of questions and the units that the bootstrap draws. rows: by system and column."""
     systems = dict.fromkeys(system for system, _ in rows)
     columns = dict.fromkeys(column for _, column in rows)
     lines = []
     for system in systems:
         lines.append((system, *(interval_text(rows.get((system, name))) for name in columns)))
-    sizes: dict[str, list[str]] = {}
+    systems_of: dict[str, list[str]] = defaultdict(list)  # text about a size -> systems
     for (system, column), row in rows.items():
-        size = f"{row.n} of {column}, drawn by {row.groups} x {row.drawn}"
-        sizes.setdefault(size, []).append(system)
-    listed = "; ".join(f"{size} ({', '.join(names)})" for size, names in sizes.items())
-    note = f"Percent with 95 % intervals. Items, and what the intervals draw: {listed}."
+        systems_of[f"{row.n} of {column}, drawn by {row.groups} x {row.drawn}"].append(system)
+    sizes = "; ".join(f"{size} ({', '.join(names)})" for size, names in systems_of.items())
+    note = f"Percent with 95 % intervals. Items, and what the intervals draw: {sizes}."
     return Table(title, ("system", *columns), tuple(lines), note)
 
 
 def main(folders: list[str]) -> None:
     by_metric: dict[str, dict[tuple[str, str], Row]] = {metric: {} for metric in METRICS}
-    for folder in folders:
-        name, _, path = folder.rpartition("=")
+    for argument in folders:
+        name, _, path = argument.rpartition("=")
         for row in read_rows(Path(path) / "results.jsonl"):
             if row.metric in METRICS:
                 by_metric[row.metric][row.name, name_column(name, row)] = row
-    print(markdown(metric_table(METRICS[name], rows) for name, rows in by_metric.items() if rows))
+    tables = [make_metric_table(METRICS[name], rows) for name, rows in by_metric.items() if rows]
+    print(markdown(tables))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One training set out of several: a corpus by different synthesisers, with a share of the
+"""Join corpora into one training set: a corpus by different synthesisers, with a share of the
 recordings distorted.
 
     python recipes/units/mix.py OUT CORPUS... --distort m+g+r+v --distorted 0.5 \\
@@ -40,7 +40,7 @@ def open_distortions(
     return parse_distortions(text, probability=(share, share), snr=snr, cache=folder)
 
 
-def distortions_of(options: Namespace) -> TrainingDistortions:
+def get_distortions(options: Namespace) -> TrainingDistortions:
     """Return the distortions of the options; their noise lies beside OUT."""
     folder = options.out.parent / "noise"
     return open_distortions(options.distort, options.distorted, tuple(options.snr_range), folder)
@@ -49,12 +49,12 @@ def distortions_of(options: Namespace) -> TrainingDistortions:
 def distort_recording(source: Path, target: Path, name: str, options: Namespace) -> None:
     """Write the distorted recording, unless it is there. name: decides the distortion."""
     if not target.is_file():
-        samples, _ = distortions_of(options).apply(read_audio(source), name)
+        samples, _ = get_distortions(options).apply(read_audio(source), name)
         write_flac(target, samples)
 
 
-def article_of(passage: Passage) -> str:
-    """Return "12" of "flite-12_3", as `speechssl prepare squad` calls passages."""
+def parse_article(passage: Passage) -> str:
+    """Return "12" of "flite-12_3": `speechssl prepare squad` calls passages ARTICLE_PARAGRAPH."""
     match = re.search(r"(\d+)_\d+$", passage.id)
     if match is None:
         sys.exit(
@@ -64,7 +64,7 @@ def article_of(passage: Passage) -> str:
     return match[1]
 
 
-def copies_of(text: str) -> tuple[str, int]:
+def parse_copies(text: str) -> tuple[str, int]:
     """Parse "kokoro=3"."""
     name, _, count = text.partition("=")
     return name, int(count)
@@ -87,8 +87,8 @@ def name_readings(options: Namespace) -> dict[str, Path]:
 def place_record(
     record: Passage | Question, reading: str, data: Corpus, options: Namespace
 ) -> Passage | Question:
-    """Return the record as the corpus that is made has it, with the path of its recording there:
-    of a distorted one, which is made later, below OUT."""
+    """Return the record with its name in the new corpus, and with the path of its recording: below
+    OUT where it is going to be distorted, else where it lies."""
     name = f"{reading}-{record.id}"
     audio = record.audio
     if audio and options.distorted:
@@ -119,14 +119,14 @@ def main(options: Namespace) -> None:
             if record.audio and options.distorted:
                 jobs.append((data.path(record), options.out / placed.audio, placed.id, options))
     if options.distorted:
-        distortions_of(options)  # bad options end here
+        get_distortions(options)  # refuses bad options before anything is written
     numbered = dict(enumerate(jobs))
     run_parallel(distort_recording, numbered, os.cpu_count() or 1, "distorting", "recording")
     random.Random(0).shuffle(passages)
     if options.articles:
-        articles = sorted({article_of(passage) for passage in passages}, key=int)
+        articles = sorted({parse_article(passage) for passage in passages}, key=int)
         random.Random(0).shuffle(articles)
-        passages.sort(key=lambda passage: articles.index(article_of(passage)))
+        passages.sort(key=lambda passage: articles.index(parse_article(passage)))
     out = options.out
     write_records(out / options.split / "passages.jsonl", passages)
     write_records(out / options.split / "questions.jsonl", questions)
@@ -164,6 +164,6 @@ if __name__ == "__main__":
     add("--licence", default="", help=LICENCE)
     add("--distort", default="m+g+r+v", help="kinds of distortions, as of `speechssl pretrain`")
     add("--distorted", type=float, default=0.5, help=SHARE)
-    add("--copies", type=copies_of, nargs="*", default=(), metavar="NAME=N", help=COPIES)
+    add("--copies", type=parse_copies, nargs="*", default=(), metavar="NAME=N", help=COPIES)
     add("--snr-range", type=float, nargs=2, default=(0.0, 20.0), help="dB")
     main(parser.parse_args())

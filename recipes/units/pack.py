@@ -28,7 +28,8 @@ LENGTH = 20  # seconds of a file
 def pack(options: Namespace, sources: Sequence[Path]) -> None:
     """Pack the recordings, and write the list of the files. Those that cannot be read are set aside
     and reported."""
-    rng, folder = np.random.default_rng(0), options.out.with_suffix("")
+    rng = np.random.default_rng(0)
+    folder = options.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
     order = np.concatenate([rng.permutation(len(sources)) for _ in range(options.copies)])
     files: list[Path] = []
@@ -75,7 +76,7 @@ if __name__ == "__main__":
     add("--copies", type=int, default=1, help=copies)
     options = parser.parse_args()
     try:
-        listed = [recording.path for f in options.folders for recording in list_recordings(f)]
+        paths = [recording.path for f in options.folders for recording in list_recordings(f)]
     except InputError as error:
         parser.error(str(error))
-    pack(options, sorted(path for path in listed if not re.search(options.skip, path.name)))
+    pack(options, sorted(path for path in paths if not re.search(options.skip, path.name)))

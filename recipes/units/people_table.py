@@ -1,7 +1,11 @@
-"""Print the table of recipes/units/people.sh: python recipes/units/people_table.py EXP/quality
+"""Print the table of recipes/units/people.sh.
 
-It has the same-text distance, that of other texts and AUC between people and synthesisers, of
-digits and of two words; and how many units of people's sentences noise changes.
+    python recipes/units/people_table.py EXP/quality
+
+A line is an encoder with a read-out (codebook and price of changes). Its cells are the distance of
+units of the same text, that of other texts, and AUC, between people and synthesisers, of digits and
+of two words; and the share of units of people's sentences that noise changes (unit edit distance,
+UED).
 """
 
 import sys
@@ -12,7 +16,8 @@ from speechssl.results import Table
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the cells of every encoder and read-out by their columns."""
+    """Return encoder and read-out -> column -> cell. folder: of files NAME-on-LIST.json, written by
+    `speechssl units evaluate`."""
     cells: dict[str, dict[str, str]] = {}
     for path in sorted(folder.glob("*.json")):
         arm, _, measured_on = path.stem.partition("-on-")

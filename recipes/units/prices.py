@@ -1,5 +1,5 @@
-"""Measure what a price on changes of unit (DPDP) does to units: fewer of them, and how alike they
-stay."""
+"""Measure units at several prices of a change: a higher price (DPDP) gives fewer units, and their
+distances between readings of one text change."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def measure(o: Prices) -> list[dict[str, Any]]:
     """Measure, print the table, and write it as JSON where `--out` says so."""
     rows = []
     for price in o.prices:
-        of_price = replace(o, price=price, out=None)
-        rows.append({"price": price} | evaluate_units(of_price))
-    print(f"\n{price_table(rows).markdown}")
+        measures = evaluate_units(replace(o, price=price, out=None))
+        rows.append({"price": price} | measures)
+    print(f"\n{make_table(rows).markdown}")
     if o.out:
         write_json(o.out, rows)
     return rows
 
 
-def price_table(rows: list[dict[str, Any]]) -> Table:
+def make_table(rows: list[dict[str, Any]]) -> Table:
     """Tabulate the measures, a line a price."""
     lines = []
     for row in rows:

@@ -1,9 +1,10 @@
-"""Copy a codebook so that it averages over SMOOTH frames and has a MARGIN of frames of silence.
+"""Copy a codebook with another read-out: it then assigns the mean of SMOOTH frames, and reads a
+recording with MARGIN frames of silence before and after.
 
     python recipes/units/read_out.py IN OUT SMOOTH MARGIN
 
-For the codebooks that `pretrain spin` learns, which read single frames of a recording as it is;
-both numbers are chosen on dev.
+The codebooks that `pretrain spin` learns read single frames, without silence. Both numbers are
+chosen on dev.
 """
 
 import sys

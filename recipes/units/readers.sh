@@ -10,50 +10,50 @@ EXP=exp/units
 . recipes/common.sh
 FILE=${CONFIG##*/}
 MODELS=${MODELS:-$EXP/people-en}
-KNOWN=$(setting start)
-known=$(python recipes/models.py "$KNOWN")
+START=$(setting start) # the set of models to start from: a folder, or a shipped name
+START_MODELS=$(python recipes/models.py "$START") # its folder
 SHIPPED=$EXP/shipped/people-en
-dual() { # OUT START SECTION
+train_dual() { # OUT START SECTION
   $LAUNCH speechssl train dual "$EXP/readers/mixed" "$EXP/readers/units" "$1" --start "$2" --config "$CONFIG" --stage "$3"
 }
 
 if stage 1 "speech to learn from, by espeak-ng, flite, and kokoro where run.sh has it, a share of it distorted"; then
-  learn=()
-  for part in $(setting readers); do # a section each: a synthesiser, and perhaps a number
+  corpora=()
+  for part in $(setting readers); do # SYNTHESISER or SYNTHESISER-NUMBER, with a section readers-PART
     by=${part%-[0-9]} out=$EXP/readers/${part/espeak-ng/espeak}
     if [ "$by" = espeak-ng ] || command -v "$by" > /dev/null; then
       speechssl prepare minisqa "$out" --synthesiser "$by" --config "$CONFIG" --stage "readers-$part"
-      learn+=("$out")
+      corpora+=("$out")
     else
       echo "left out: speech by $by, which is not installed (Debian package $by)"
     fi
   done
-  [ ! -d "$EXP/kokoro" ] || learn+=("$EXP/kokoro")
+  [ ! -d "$EXP/kokoro" ] || corpora+=("$EXP/kokoro")
   copies=$(setting copies) distorted=$(setting distorted)
-  [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${learn[@]}" --distort "$(setting distort)" \
+  [ -f "$EXP/readers/mixed/card.json" ] || python recipes/units/mix.py "$EXP/readers/mixed" "${corpora[@]}" --distort "$(setting distort)" \
     ${copies:+--copies $copies} ${distorted:+--distorted "$distorted"}
 fi
 
-if stage 2 "units: those that the reader of $KNOWN knows, by a linear head that learns them from clean and distorted speech"; then
+if stage 2 "units: those that the reader of $START knows, by a linear head that learns them from clean and distorted speech"; then
   read -r arm _ <<< "$(setting ship)"
   [ -f "$EXP/$arm/known-out.safetensors" ] || # the encoder's own head gives them: run.sh put them there
-    speechssl units transfer "$EXP/readers/espeak" "$known/encoder" "$known/units.safetensors" "$MODELS/encoder" \
+    speechssl units transfer "$EXP/readers/espeak" "$START_MODELS/encoder" "$START_MODELS/units.safetensors" "$MODELS/encoder" \
       "$MODELS/units.safetensors" --config "$CONFIG" --stage transfer
   speechssl units extract "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/readers/units" \
     --config "$CONFIG" --stage extract
 fi
 
-if stage 3 "DUAL: goes on from the reader of $KNOWN, on all synthesisers and in noise"; then
-  [ -d "$MODELS/dual-0" ] || cp -r "$known/dual" "$MODELS/dual-0"
+if stage 3 "DUAL: goes on from the reader of $START, on all synthesisers and in noise"; then
+  [ -d "$MODELS/dual-0" ] || cp -r "$START_MODELS/dual" "$MODELS/dual-0"
   before=dual-0
   for part in $(setting dual-stages); do
-    dual "$MODELS/$part" "$MODELS/$before" "$part"
+    train_dual "$MODELS/$part" "$MODELS/$before" "$part"
     before=$part
   done
 fi
 
-if stage 4 "the cascade's recogniser, and SpeechBERT; the reader of words is that of $KNOWN, for words do not depend on the encoder"; then
-  [ -d "$MODELS/text-qa" ] || cp -r "$known/text-qa" "$MODELS/"
+if stage 4 "the cascade's recogniser, and SpeechBERT; the reader of words is that of $START, for words do not depend on the encoder"; then
+  [ -d "$MODELS/text-qa" ] || cp -r "$START_MODELS/text-qa" "$MODELS/"
   $LAUNCH speechssl train ctc "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/ctc" --dev "$EXP/readers/espeak" \
     --config "$CONFIG" --stage ngram
@@ -61,7 +61,7 @@ if stage 4 "the cascade's recogniser, and SpeechBERT; the reader of words is tha
     $LAUNCH speechssl train speechbert "$EXP/readers/mixed" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
       --start "$MODELS/text-qa" --config "$CONFIG" --stage speechbert
   else # its vectors of words are learned again, from those that the encoder before gives
-    $LAUNCH speechssl train transfer-speechbert "$EXP/readers/espeak" "$known/encoder" "$known/speechbert" "$MODELS/encoder" \
+    $LAUNCH speechssl train transfer-speechbert "$EXP/readers/espeak" "$START_MODELS/encoder" "$START_MODELS/speechbert" "$MODELS/encoder" \
       "$MODELS/speechbert" --config "$CONFIG" --stage transfer-speechbert
   fi
 fi
@@ -72,8 +72,8 @@ if stage 5 "dev: every stage of DUAL; and from the first reader, with equal step
       --random-units $share --config "$CONFIG" --stage dual-short
   done
   if grep -q "^dual-short-1:" "$CONFIG"; then
-    dual "$MODELS/dual-short-1" "$MODELS/dual-0" dual-short-1
-    dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
+    train_dual "$MODELS/dual-short-1" "$MODELS/dual-0" dual-short-1
+    train_dual "$MODELS/dual-short-staged" "$MODELS/dual-short-1" dual-short-2
   fi
   speechssl evaluate qa "$EXP/readers/espeak" "$EXP/readers/dev-espeak" --models "$MODELS" --config "$CONFIG" --stage dev
   if [ -d "$EXP/piper/dev" ]; then # which nobody trained on; its words get their times here

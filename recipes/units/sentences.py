@@ -24,8 +24,8 @@ MEASURED = 8  # sentences of every speaker who is held out
 
 
 def main(options: Namespace) -> None:
-    with (options.folder / "utterances.tsv").open(newline="") as table:
-        rows = list(csv.DictReader(table, delimiter="\t"))
+    with (options.folder / "utterances.tsv").open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
     audio = (options.folder / "audio").resolve()
     held_out = sorted({row["speaker"] for row in rows})[::8]
     dev = []
@@ -34,8 +34,9 @@ def main(options: Namespace) -> None:
     train = [row for row in rows if row["speaker"] not in held_out]
     readings = options.out / "readings"
     readings.mkdir(parents=True, exist_ok=True)
-    for name, listed in (("people.txt", train), ("dev-people.txt", dev)):
-        (options.out / name).write_text("".join(f"{audio / row['id']}.ogg\n" for row in listed))
+    for name, utterances in (("people.txt", train), ("dev-people.txt", dev)):
+        paths = [f"{audio / row['id']}.ogg\n" for row in utterances]
+        (options.out / name).write_text("".join(paths))
     lines = [(f"{audio / row['id']}.ogg", row["text"], row["speaker"], "people") for row in dev]
     for synthesiser in options.synthesisers:
         voices = speakers("en", "dev", synthesiser)
@@ -45,8 +46,8 @@ def main(options: Namespace) -> None:
             if not path.is_file():
                 write_flac(path, read_aloud(row["text"].capitalize(), voice, "en").samples)
             lines.append((str(path), row["text"], str(voice.name), synthesiser))
-    with (options.out / "dev-people.csv").open("w", newline="") as table:
-        csv.writer(table).writerows([("audio", "text", "speaker", "group"), *lines])
+    with (options.out / "dev-people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("audio", "text", "speaker", "group"), *lines])
 
 
 if __name__ == "__main__":

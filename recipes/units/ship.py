@@ -1,13 +1,14 @@
-"""Make the encoder that ships, rounded to int8, with the codebook of one read-out: a folder to be
-copied to speechssl/models/.
+"""Make the encoder that ships, rounded to int8, with its codebooks: a folder to be copied to
+speechssl/models/.
 
     python recipes/units/ship.py EXP ARM READ_OUT OUT CONFIG
         e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-ARM/READ_OUT-out.safetensors is the codebook of words, ARM/known-out.safetensors, where there is
-one, that of the readers' units; CONFIG the name of the configuration. Their cards get the hash of
-the rounded weights as `encoder`, keep that of the others as `made_for`, and get what stage 5
-measured of them, before rounding.
+EXP/ARM/READ_OUT-out.safetensors becomes words.safetensors, and EXP/ARM/known-out.safetensors, the
+codebook of the readers' units, becomes units.safetensors where there is one. CONFIG is the name of
+the configuration, for the cards. The card of a codebook gets the hash of the rounded weights as
+`encoder`, keeps that of the weights before rounding as `made_for`, and gets the scores that stage 5
+measured, before rounding.
 """
 
 import shutil
@@ -27,8 +28,9 @@ from speechssl.units.codebook import load_codebook
 SAME_TEXT = ("same_text_auc", "same_text_distance")
 
 
-def quality_scores(path: Path) -> dict[str, Any]:
-    """Return of a file of `units evaluate` or unit_pairs.py what the card of a codebook gets."""
+def read_scores(path: Path) -> dict[str, Any]:
+    """Return the scores that the card of a codebook gets, from a file of `units evaluate` or
+    unit_pairs.py."""
     measures = read_json(path)
     same_text: dict[str, Any] = {}
     for row in measures.get("same_text", []):
@@ -69,7 +71,8 @@ def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
         "digits spoken by people (FSDD, recordings from 10 on), the names Amelia and Athena spoken "
         "by people (Precise-Community-Data)",
     }
-    source, encoder = exp / arm / "encoder", out / "encoder"
+    source = exp / arm / "encoder"
+    encoder = out / "encoder"
     encoder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "preprocessor_config.json", "card.json"):
         shutil.copyfile(source / name, encoder / name)
@@ -86,10 +89,11 @@ def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
         scores = {}
         prefix = f"{arm}-{labels}-"
         for measured in sorted((exp / "quality").glob(f"{prefix}*.json")):
-            scores[measured.stem.removeprefix(prefix)] = quality_scores(measured)
+            scores[measured.stem.removeprefix(prefix)] = read_scores(measured)
         codebook = load_codebook(path)
-        made = {"encoder": rounded, "made_for": codebook.card["encoder"], "scores": scores}
-        replace(codebook, card=codebook.card | facts | made).save(out / f"{name}.safetensors")
+        hashes = {"encoder": rounded, "made_for": codebook.card["encoder"]}
+        card = codebook.card | facts | hashes | {"scores": scores}
+        replace(codebook, card=card).save(out / f"{name}.safetensors")
     print_size(out)
 
 

@@ -1,11 +1,11 @@
-"""Make the set phones-en, an encoder and its codebook of phones, of a run of people.sh: a folder to
-be copied to recipes/units/.
+"""Make the set phones-en from a run of people.sh: an encoder, rounded to int8, and its codebook of
+phones, in a folder to be copied to recipes/units/.
 
     python recipes/units/ship_people.py exp/units-people exp/units-people/phones-en
 
-Its cards name all the speech that people.sh can be given: ship a run that had it. Weights are
-rounded to int8. The codebook's card gets the hash of the rounded weights as `encoder`,
-and what stage 3 measured, before rounding.
+Its cards name all the speech that people.sh can be given: ship a run that had it. The codebook's
+card gets the hash of the rounded weights as `encoder`, and the scores that stage 3 measured, before
+rounding.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
-from ship import print_size, quality_scores
+from ship import print_size, read_scores
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.encoders.load import file_hashes, load_encoder
@@ -55,13 +55,13 @@ def main(exp: Path, out: Path) -> None:
     scores = {}
     for path in sorted((exp / "quality").glob("student-on-*.json")):
         measured_on = path.name.removeprefix("student-on-").removesuffix(".json")
-        scores[measured_on] = quality_scores(path)
+        scores[measured_on] = read_scores(path)
     codebook = load_codebook(student / "units.safetensors")
     rounded = {"encoder": load_encoder(encoder).hash, "made_for": codebook.card["encoder"]}
     card = codebook.card | FACTS | rounded | {"scores": scores}
     replace(codebook, card=card).save(out / "units.safetensors")
     for path in out.rglob("*.safetensors"):
-        path.chmod(0o644)  # safetensors' are for nobody else
+        path.chmod(0o644)  # safetensors writes files that only their owner can read
     print_size(out)
 
 

@@ -1,14 +1,21 @@
-"""Print the tables of recipes/units: python recipes/units/table.py EXP"""
+"""Print the tables of recipes/units: measures of units on every list, and FF1 of DUAL.
+
+python recipes/units/table.py EXP
+    reads EXP/quality/ARM-READ_OUT-LIST.json, EXP/lists and EXP/answers*/ARM/results.jsonl
+"""
 
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_json
 from speechssl.results import Table, interval_text, read_rows
 
-USED = (  # whether words or phones were used in the training of an arm or of what it began with
+# beginning of an arm's name -> whether words or phones were used in its training, or in that of the
+# encoder that it started from; the first pattern counts
+WORDS_USED = (
     ("mfcc|fbank|hubert", "no"),
     ("start", "as its card says (minisqa-en-robust: texts of espeak-ng)"),
     ("teacher-clusters|r-spin-teacher", "by the teacher; by its start"),
@@ -22,46 +29,51 @@ Measures = dict[str, Any]  # of `units evaluate`
 
 def read_quality(exp: Path, lists: list[str]) -> dict[str, dict[str, Measures]]:
     """Return arm and read-out -> list -> measures."""
-    quality: dict[str, dict[str, Measures]] = {}
+    quality: dict[str, dict[str, Measures]] = defaultdict(dict)
     for path in sorted((exp / "quality").glob("*.json")):
         name = next(name for name in lists if path.stem.endswith(f"-{name}"))
-        quality.setdefault(path.stem.removesuffix(f"-{name}"), {})[name] = read_json(path)
+        arm = path.stem.removesuffix(f"-{name}")
+        quality[arm][name] = read_json(path)
     return quality
 
 
-def words_used(arm: str) -> str:
-    """Return the text of the first pattern of USED that the name of the arm begins with."""
-    return next(text for names, text in USED if re.match(names, arm))
+def describe_words(arm: str) -> str:
+    """Say whether words were used in the training of an arm."""
+    return next(text for pattern, text in WORDS_USED if re.match(pattern, arm))
 
 
-def same_text_cell(measures: Measures, group: str) -> str:
+def format_same_text(measures: Measures, group: str) -> str:
     """Return AUC and same-text distance of the first row whose groups contain a name."""
     rows = [measures] if "same_text_auc" in measures else measures.get("same_text", [])
     row = next((r for r in rows if group in r.get("groups", group)), None)
     return f"{row['same_text_auc']:.2f} / {row['same_text_distance']:.2f}" if row else "–"
 
 
-def measure_cell(measures: Measures, name: str, digits: int = 2) -> str:
+def format_measure(measures: Measures, name: str, digits: int = 2) -> str:
     return f"{measures[name]:.{digits}f}" if name in measures else "–"
 
 
-def noisy_rows(measures: Measures) -> list[Measures]:
+def select_noisy(measures: Measures) -> list[Measures]:
     """Return the rows of stability in noise, without those of clean speech."""
     return [row for row in measures.get("stability", []) if row["snr_db"] is not None]
 
 
-def quality_table(split: str, lists: list[str], quality: dict[str, dict[str, Measures]]) -> Table:
-    """Tabulate how alike units of one text are in the lists of a split, and other measures."""
+def make_quality_table(
+    split: str, lists: list[str], quality: dict[str, dict[str, Measures]]
+) -> Table:
+    """Tabulate AUC and same-text distance in the lists of a split, and other measures."""
     names = [name for name in lists if name.startswith(split)]
     digits = f"{split}-fsdd"
     heads = ["encoder, read-out", "K"]
     for name in names:
         label = f"{name.removeprefix(split + '-')}{UNKNOWN.get(name, '')}"
         heads.append(f"{label}: AUC / same-text distance")
-    noisy = (noisy_rows(by_list.get(digits, {})) for by_list in quality.values())
-    ratios = dict.fromkeys(f"{row['snr_db']:g}" for rows in noisy for row in rows)
-    where = f" at {' '.join(ratios)} dB" if ratios else ""
-    heads += [f"fsdd: UED{where}", "ABX within / across", "speaker probe", "bits a second"]
+    ratios = {}  # SNRs, each once
+    for by_list in quality.values():
+        for row in select_noisy(by_list.get(digits, {})):
+            ratios[f"{row['snr_db']:g}"] = None
+    at_ratios = f" at {' '.join(ratios)} dB" if ratios else ""
+    heads += [f"fsdd: UED{at_ratios}", "ABX within / across", "speaker probe", "bits a second"]
     if "test-voices" in names:
         heads.append("PNMI, voices")
     heads.append("words used")
@@ -76,33 +88,34 @@ def quality_table(split: str, lists: list[str], quality: dict[str, dict[str, Mea
         for name in names:
             # "espeak-ng - piper": pairs of two synthesisers
             group = " - " if name.split("-")[1] in ("piper", "festival") else "people"
-            cells.append(same_text_cell(by_list.get(name, {}), group))
-        distances = (row["unit_edit_distance"] for row in noisy_rows(by_list.get(digits, {})))
-        cells.append(" ".join(f"{distance:.2f}" for distance in distances) or "–")
-        cells.append(f"{measure_cell(single, 'abx_within')} / {measure_cell(single, 'abx_across')}")
-        cells.append(measure_cell(single, "speaker_accuracy"))
-        cells.append(measure_cell(single, "bits_a_second", 0))
+            cells.append(format_same_text(by_list.get(name, {}), group))
+        noisy = select_noisy(by_list.get(digits, {}))
+        cells.append(" ".join(f"{row['unit_edit_distance']:.2f}" for row in noisy) or "–")
+        within = format_measure(single, "abx_within")
+        cells.append(f"{within} / {format_measure(single, 'abx_across')}")
+        cells.append(format_measure(single, "speaker_accuracy"))
+        cells.append(format_measure(single, "bits_a_second", digits=0))
         if "test-voices" in names:
-            cells.append(measure_cell(by_list.get("test-voices", {}), "pnmi"))
-        lines.append((*cells, words_used(arm)))
+            cells.append(format_measure(by_list.get("test-voices", {}), "pnmi"))
+        lines.append((*cells, describe_words(arm)))
     return Table("", tuple(heads), tuple(lines))
 
 
-def answers_table(exp: Path) -> Table:
+def make_answers_table(exp: Path) -> Table:
     """Tabulate the FF1 of DUAL on every encoder, a column a condition."""
-    answers: dict[str, dict[str, str]] = {}
+    answers: dict[str, dict[str, str]] = defaultdict(dict)  # arm -> column -> cell
     for path in sorted(exp.glob("answers*/*/results.jsonl")):
         for row in read_rows(path):
             if row.metric != "ff1":
                 continue
             name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
-            if path.parts[-3] == "answers-festival":
+            if path.parent.parent.name == "answers-festival":
                 name = "festival"
-            answers.setdefault(path.parts[-2], {})[name] = interval_text(row)
+            answers[path.parent.name][name] = interval_text(row)
     heads = list(dict.fromkeys(name for row in answers.values() for name in row))
     lines = []
     for arm, row in answers.items():
-        lines.append((arm, *(row.get(name, "–") for name in heads), words_used(arm)))
+        lines.append((arm, *(row.get(name, "–") for name in heads), describe_words(arm)))
     return Table("", ("encoder", *heads, "words used"), tuple(lines))
 
 
@@ -110,8 +123,8 @@ def main(exp: Path) -> None:
     lists = [*sorted(path.stem for path in (exp / "lists").glob("*.csv")), "test-voices"]
     quality = read_quality(exp, lists)
     for split in ("dev", "test"):
-        print(f"\n**{split}**\n\n{quality_table(split, lists, quality).markdown}")
-    print(f"\n**DUAL, FF1 on test**\n\n{answers_table(exp).markdown}")
+        print(f"\n**{split}**\n\n{make_quality_table(split, lists, quality).markdown}")
+    print(f"\n**DUAL, FF1 on test**\n\n{make_answers_table(exp).markdown}")
 
 
 if __name__ == "__main__":

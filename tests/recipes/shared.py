@@ -1,5 +1,5 @@
-"""What the tests of recipes share: scripts that are run or imported, sections against verbs,
-checkpoints by name."""
+"""What the tests of recipes share: they run scripts of recipes/, import them, and read their
+configurations."""
 
 import importlib.util
 import os
@@ -19,12 +19,16 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")  # of one head, with its n-gram and without
+# PATH with this Python's programs, each of which starts a process of its own
 COLD_PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-WARM = []  # the folder whose commands are forked from one process (warm.py), if any
+# folder of the programs that are forked from one process (warm.py), before COLD_PATH; or empty
+WARM = []
+# variables of the environment that scripts of recipes read
+VARIABLES = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
 
 
 def needs(*packages):
-    """Skips where one of them is not installed."""
+    """Return a mark that skips a test where a package is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(
         bool(missing), reason=(f"the recipe needs the packages {', '.join(missing)}")
@@ -32,7 +36,7 @@ def needs(*packages):
 
 
 def script(path):
-    """A script of recipes/, imported."""
+    """Import a script of recipes/, and return its module."""
     spec = importlib.util.spec_from_file_location(
         path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path
     )
@@ -42,22 +46,20 @@ def script(path):
     return module
 
 
-def surroundings(given):
-    """The environment of a recipe, without the variables that scripts read but for those that are
-    given."""
-    known = "LIBRISPEECH KMEANS TEXT_QA START_UNITS SEED CORPUS TASKS WITHOUT PARTS GLUE".split()
-    kept = {k: v for k, v in os.environ.items() if k not in known}
+def make_environment(variables):
+    """Return the environment of a recipe: this one without VARIABLES, and the given variables."""
+    inherited = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     path = os.pathsep.join([*WARM, COLD_PATH])
-    return kept | {"PATH": path, "HF_HUB_OFFLINE": "1"} | dict(given)
+    return inherited | {"PATH": path, "HF_HUB_OFFLINE": "1"} | variables
 
 
 def run(path, *arguments, code=0, **environment):
-    """Run a shell script of recipes/ to its end. code: that it must end with."""
+    """Run a shell script of recipes/ to its end. code: exit code that it must end with."""
     command = ["bash", f"recipes/{path}", *arguments]
     done = subprocess.run(
         command,
         cwd=ROOT,
-        env=surroundings(environment),
+        env=make_environment(environment),
         capture_output=True,
         text=True,
         timeout=900,
@@ -66,44 +68,44 @@ def run(path, *arguments, code=0, **environment):
     return done
 
 
-def run_until(there, log, path, *arguments, **environment):
-    """Run it until something is there, and kill it and all that it started."""
+def run_until(is_time, log, path, *arguments, **environment):
+    """Run a shell script of recipes/, and kill it and all that it started once is_time() is
+    true. log: file for what it prints."""
     command = ["bash", f"recipes/{path}", *arguments]
     with log.open("wb") as file:
         files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
         running = subprocess.Popen(
-            command, cwd=ROOT, env=surroundings(environment), start_new_session=True, **files
+            command, cwd=ROOT, env=make_environment(environment), start_new_session=True, **files
         )
-    kill_when(there, running, log)
+    kill_when(is_time, running, log)
 
 
-def kill_when(there, running, log=None):
-    """Kill a recipe as soon as something is there, and wait until all that it started is dead.
+def kill_when(is_time, running, log):
+    """Kill a recipe as soon as is_time() is true, and wait until all that it started is dead.
 
-    running: in a session of its own; its standard input is a pipe, which its commands share. log:
-    to quote if it ends before.
+    running: a process in a session of its own, whose standard input is a pipe that its commands
+    share. log: is quoted if the recipe ends before.
     """
     began = time.monotonic()
     try:
-        while not there():
-            assert running.poll() is None and time.monotonic() - began < 900, (
-                log and log.read_text(errors="replace")[-3000:]
-            )
+        while not is_time():
+            ended = running.poll() is not None or time.monotonic() - began > 900
+            assert not ended, log.read_text(errors="replace")[-3000:]
             time.sleep(0.02)
     finally:
         if running.poll() is None:
             os.killpg(running.pid, signal.SIGKILL)
             running.wait()
     assert running.stdin
-    with running.stdin as held:
-        readers = select.poll()
-        readers.register(held, 0)  # for the error that there are none
-        assert readers.poll(20_000), "a command outlives its recipe"
+    with running.stdin as pipe:
+        poll = select.poll()
+        poll.register(pipe, 0)  # reports an error as soon as no process reads the pipe
+        assert poll.poll(20_000), "a command outlives its recipe"
 
 
 def write_digits(folder, digits=range(10), takes=(0, 5, 10, 11)):
-    """A tone for every digit, by two voices, in files that are called as FSDD's are. Returns the
-    folder."""
+    """Write a tone for every digit, by two voices, in files that are called as FSDD's are:
+    DIGIT_SPEAKER_TAKE.wav. Returns the folder."""
     rng, seconds = np.random.default_rng(0), np.arange(4_000) / 8_000
     folder.mkdir(parents=True)
     for digit in digits:
@@ -119,13 +121,15 @@ def write_digits(folder, digits=range(10), takes=(0, 5, 10, 11)):
 
 
 def sections(recipe, config):
+    """Read recipes/RECIPE/CONFIG.yaml: section -> option -> value."""
     content = yaml.safe_load((ROOT / f"recipes/{recipe}/{config}.yaml").read_text())
     return {name: section or {} for name, section in content.items()}
 
 
 @cache
 def program_options(path):
-    """The dataclass that a program gives to `speechssl.cli.script`; None for another program."""
+    """Return the dataclass of options that a program gives to `speechssl.cli.script`; None for a
+    program that does not call it."""
     names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
     if not names:
         return None

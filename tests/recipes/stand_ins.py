@@ -1,8 +1,8 @@
-"""Tiny checkpoints with random weights under the names that recipes give, of the architectures that
-these names have.
+"""Write stand-ins for published checkpoints: tiny ones with random weights, of the same
+architectures and under the same names.
 
 python tests/recipes/stand_ins.py FOLDER
-    fills FOLDER for SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
+    fills FOLDER, which is then given as SPEECHSSL_MODELS: FOLDER/facebook/hubert-large-ll60k, ...
 """
 
 import itertools
@@ -27,16 +27,17 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{c}" for c in LETTERS)]
 
 
-def hubert_large(folder):
-    """24 layers: recipes read the 22nd."""
+def write_hubert_large(folder):
+    """Write a HuBERT of 24 layers: recipes read the 22nd."""
     torch.manual_seed(0)
     transformers.HubertModel(
         transformers.HubertConfig(**WIDTH, **FRONT, num_hidden_layers=24)
     ).save_pretrained(folder)
-    _extractor(folder)
+    write_extractor(folder)
 
 
-def wav2vec_ctc(folder):
+def write_wav2vec_ctc(folder):
+    """Write a wav2vec 2.0 with a CTC head on letters."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.json").write_text(
         json.dumps({symbol: i for i, symbol in enumerate(CTC_SYMBOLS)})
@@ -47,64 +48,65 @@ def wav2vec_ctc(folder):
         **WIDTH, **FRONT, num_hidden_layers=1, vocab_size=len(CTC_SYMBOLS), pad_token_id=0
     )
     transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
-    _extractor(folder)
+    write_extractor(folder)
 
 
-def longformer(folder):
-    """The 4,098 positions and windows of 512 of longformer-base-4096, in one layer."""
+def write_longformer(folder):
+    """Write a Longformer of one layer with the positions and the window of longformer-base-4096."""
     sizes = {
         "attention_window": 512,
         "max_position_embeddings": 4098,
         "type_vocab_size": 1,
         "pad_token_id": 1,
     }
-    _text(
+    write_text_encoder(
         folder, transformers.LongformerConfig(**WIDTH, **sizes, num_hidden_layers=1, vocab_size=600)
     )
 
 
-def bert(folder):
-    _text(folder, transformers.BertConfig(**WIDTH, num_hidden_layers=1, vocab_size=600))
+def write_bert(folder):
+    config = transformers.BertConfig(**WIDTH, num_hidden_layers=1, vocab_size=600)
+    write_text_encoder(folder, config)
 
 
-def deberta(folder):
+def write_deberta(folder):
     relative = {
         "relative_attention": True,
         "pos_att_type": ["c2p", "p2c"],
         "position_biased_input": False,
         "type_vocab_size": 0,
     }
-    _text(
+    write_text_encoder(
         folder, transformers.DebertaConfig(**WIDTH, **relative, num_hidden_layers=1, vocab_size=600)
     )
 
 
 STAND_INS = {
-    "facebook/hubert-large-ll60k": hubert_large,
-    "facebook/wav2vec2-large-960h-lv60-self": wav2vec_ctc,
-    "facebook/wav2vec2-base-960h": wav2vec_ctc,
-    "facebook/wav2vec2-base-100h": wav2vec_ctc,
-    "allenai/longformer-base-4096": longformer,
-    "google-bert/bert-base-uncased": bert,
-    "microsoft/deberta-base": deberta,
+    "facebook/hubert-large-ll60k": write_hubert_large,
+    "facebook/wav2vec2-large-960h-lv60-self": write_wav2vec_ctc,
+    "facebook/wav2vec2-base-960h": write_wav2vec_ctc,
+    "facebook/wav2vec2-base-100h": write_wav2vec_ctc,
+    "allenai/longformer-base-4096": write_longformer,
+    "google-bert/bert-base-uncased": write_bert,
+    "microsoft/deberta-base": write_deberta,
 }
 
 
-def _extractor(folder):
+def write_extractor(folder):
     transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(
         folder
     )
 
 
-def _text(folder, config):
-    """With a tokeniser of letters and of as many words as the codebooks have units."""
+def write_text_encoder(folder, config):
+    """Write a text encoder, and a tokeniser of letters and of words: DUAL gives every unit of a
+    codebook a word of its own."""
     torch.manual_seed(0)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     words = map("".join, itertools.product("abcdefghijk", repeat=3))
-    listed = PIECES + list(itertools.islice(words, config.vocab_size - len(PIECES)))
-    core = Tokenizer(
-        models.WordPiece({word: i for i, word in enumerate(listed)}, unk_token="[UNK]")
-    )
+    vocabulary = PIECES + list(itertools.islice(words, config.vocab_size - len(PIECES)))
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
@@ -113,12 +115,11 @@ def _text(folder, config):
     transformers.PreTrainedTokenizerFast(tokenizer_object=core, **special).save_pretrained(folder)
 
 
-def fill(root, names=None):
-    """names: which; None: all."""
-    for name in names or STAND_INS:
+def write_stand_ins(root, names=tuple(STAND_INS)):
+    """Write the checkpoints of these names as ROOT/NAME."""
+    for name in names:
         STAND_INS[name](root / name)
-    return root
 
 
 if __name__ == "__main__":
-    fill(Path(sys.argv[1]))
+    write_stand_ins(Path(sys.argv[1]))

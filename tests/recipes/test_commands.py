@@ -1,5 +1,6 @@
-"""Every command that a recipe gives, with any of its configurations, is one that its verb or program
-takes. The commands are recorded, and nothing is run."""
+"""The verb or program of every command that a recipe gives takes its arguments, with any of the
+recipe's configurations. Programs that only record their arguments stand for `speechssl` and
+`python`."""
 
 import os
 import re
@@ -16,6 +17,7 @@ from speechssl.cli.parser import parse_call
 
 from .shared import ROOT, program_options
 
+# a line of the file RECORD is a command: its words, each with \037 (unit separator) behind it
 SPEECHSSL = """#!/bin/sh
 printf '%s\\037' "$@" >> "$RECORD"
 echo >> "$RECORD"
@@ -35,8 +37,9 @@ CORPUS = [
     for split in ("train", "dev", "test")
     for name in ("", "questions.jsonl", "passages.jsonl")
 ]
-# what earlier stages have made, and later ones copy or look into; files have a dot in their names
-MADE = {
+# script -> files and folders (with / at the end) that its stages copy or look into, below EXP; here
+# no stage has made them
+INPUTS = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
     "odsqa/text.sh": ["source/DRCD_test.json", "source/DRCD_dev.json", "odsqa/test-textq/"],
@@ -71,18 +74,21 @@ RUNS += [("robustness/choose.sh", "choose.yaml")]
 
 
 def record_commands(script, config, exp, bin):
-    """Run a script of a recipe whose commands are recorded only. Returns their words."""
+    """Run a script of a recipe whose commands are recorded only. Returns the words of each.
+
+    exp: folder for results. bin: folder for the recording programs.
+    """
     for name, text in (("speechssl", SPEECHSSL), ("python", PYTHON)):
         (bin / name).write_text(text)
         (bin / name).chmod(0o755)
-    for made in (*CORPUS, *MADE.get(script, ())):
-        path = exp / made
-        if made.endswith("/"):
+    for name in (*CORPUS, *INPUTS.get(script, ())):
+        path = exp / name
+        if name.endswith("/"):
             path.mkdir(parents=True, exist_ok=True)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-    given = {
+    environment = {
         "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
         "RECORD": str(bin / "record"),
         "PYTHON": sys.executable,
@@ -91,22 +97,25 @@ def record_commands(script, config, exp, bin):
         "FSDD": "digits",
         "PEOPLE": "people",
     }
-    # models of another recipe are not there: those that ship stand for them
+    # models that another recipe makes are replaced by those that ship
     text = (ROOT / "recipes" / script).with_name(config).read_text()
     text = re.sub(r"\bexp/[\w/-]+/(models|people-en|minisqa-en-robust)\b", "people-en", text)
     (bin / config).write_text(text)
     command = ["bash", f"recipes/{script}", str(bin / config), str(exp), str(exp / "source")]
     if script == "robustness/choose.sh":
-        command, given["CONFIG"] = [*command[:2], str(exp)], str(bin / config)
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True)
+        command = ["bash", f"recipes/{script}", str(exp)]
+        environment["CONFIG"] = str(bin / config)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     lines = (bin / "record").read_text().splitlines()
     return [line.split("\037")[:-1] for line in lines]
 
 
 @pytest.mark.parametrize(("script", "config"), RUNS)
-def test_every_command_of_a_recipe_is_one_that_is_taken(script, config, tmp_path, monkeypatch):
-    # hundreds of commands read one configuration
+def test_verbs_and_programs_take_the_commands_of_a_recipe(script, config, tmp_path, monkeypatch):
+    # hundreds of commands read one configuration: it is parsed once
     monkeypatch.setattr(yaml, "safe_load", cache(yaml.safe_load))
     exp = tmp_path / "exp"
     exp.mkdir()

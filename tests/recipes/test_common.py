@@ -1,5 +1,5 @@
-"""What every run.sh takes: --help, --stage, --stop-stage, LAUNCH; the set of models of a recipe; and
-the table of what its stages took."""
+"""What recipes/common.sh gives every run.sh: --stage, --stop-stage, LAUNCH, and sentences for what
+it does not take. A recipe of three stages sources it; its programs only print their arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXP=exp
 . recipes/common.sh
 
 if stage 1 "corpus"; then
-  speechssl prepare it "$EXP/corpus" --config "$CONFIG" --stage corpus
+  speechssl prepare squad "$EXP/corpus" --config "$CONFIG" --stage corpus
 fi
 
 if stage 2 "training on $(setting encoder)"; then
@@ -37,11 +37,13 @@ fi
 
 @dataclass(frozen=True)
 class Recipe:
-    """A folder with run.sh and programs that only print how they were called."""
+    """A folder has run.sh, and programs in bin/ that print "NAME <ARGUMENT> ..."."""
 
     folder: Path
 
-    def __call__(self, *arguments, code=0, **environment):
+    def run(self, *arguments, code=0, **environment):
+        """Run it; return the lines that it prints, on standard error if it is to fail. code: that
+        it must end with."""
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "run.sh", *arguments],
@@ -68,27 +70,29 @@ def recipe(tmp_path):
     return Recipe(tmp_path)
 
 
-def test_stages_are_begun_and_stopped_where_it_is_said(recipe):
-    assert recipe("--stage", "2", "--stop-stage", "2") == [
+def test_a_run_begins_and_stops_at_the_stages_that_are_given(recipe):
+    assert recipe.run("--stage", "2", "--stop-stage", "2") == [
         "== 2 training on hubert",
         "speechssl <train> <dual> <exp/corpus> <--config> <base.yaml> <--stage> <dual>",
     ]
 
 
 def test_trainings_alone_are_launched_on_several_processes(recipe):
-    printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
-    assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
-    launched = get_args_parser().parse_args(re.findall("<(.*?)>", printed[3]))
-    assert launched.no_python
-    assert [launched.training_script, *launched.training_script_args[:2]] == [
-        "speechssl",
-        "train",
-        "dual",
-    ]
+    lines = recipe.run(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
+    commands = [line for line in lines if not line.startswith("==")]
+    assert [line.split()[0] for line in commands] == ["speechssl", "torchrun", "speechssl"]
+    options = get_args_parser().parse_args(re.findall("<(.*?)>", commands[1]))
+    assert options.no_python
+    assert options.training_script == "speechssl"
+    assert options.training_script_args[:2] == ["train", "dual"]
 
 
-def test_what_a_recipe_does_not_take_is_one_sentence(recipe):
-    assert recipe("other.yaml", code=2) == [
+def test_a_missing_configuration_is_one_sentence(recipe):
+    assert recipe.run("other.yaml", code=2) == [
         "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
     ]
-    assert "has no option --sett" in recipe("--sett", code=2)[0]
+
+
+def test_an_unknown_option_is_refused(recipe):
+    (sentence,) = recipe.run("--sett", code=2)
+    assert "has no option --sett" in sentence

@@ -1,4 +1,5 @@
-"""The small multilingual encoder of recipes/odsqa: rows for characters, and what is masked."""
+"""recipes/odsqa/multilingual.py gives characters rows of words, masks a share of the tokens, and
+trains once."""
 
 import json
 from dataclasses import replace
@@ -17,7 +18,7 @@ from .shared import script
 
 
 @pytest.fixture(scope="module")
-def recipe():
+def multilingual():
     return script("odsqa/multilingual.py")
 
 
@@ -28,48 +29,75 @@ def encoder(text_encoder, tokenizer, tmp_path):
     return str(tmp_path / "encoder")
 
 
-def corpus(root, language, text):
+def write_corpus(root, language, text):
+    """Write a corpus of one passage without questions. Returns its folder."""
     (root / "train").mkdir(parents=True)
-    write_records(root / "train/passages.jsonl", [Passage("p", "", 0.0, text, "", language)])
+    passage = Passage(id="p", audio="", seconds=0.0, text=text, speaker="", language=language)
+    write_records(root / "train/passages.jsonl", [passage])
     (root / "train/questions.jsonl").write_text("")
     return root
 
 
-def test_characters_get_rows_of_words_and_words_keep_theirs(recipe, encoder, tokenizer):
-    model, found = recipe.add_characters(encoder, ["安娜 lost 灯笼", "安"], 0)
+def test_characters_get_rows_of_words_and_words_keep_theirs(multilingual, encoder, tokenizer):
+    model, extended = multilingual.add_characters(encoder, ["安娜 lost 灯笼", "安"], seed=0)
     before = AutoModel.from_pretrained(encoder).get_input_embeddings().weight
     table = model.get_input_embeddings().weight
-    assert len(found) == len(table) == len(tokenizer) + 4
+    assert len(table) == len(tokenizer) + 4  # 安娜灯笼
+    assert len(extended) == len(table)
     assert torch.equal(table[: len(before)], before)
-    assert {tuple(row.tolist()) for row in table[-4:]} <= {tuple(row.tolist()) for row in before}
-    ids = [TextCodec(found).encode([word])[0].tolist() for word in ("安", "娜", "lost")]
-    assert [found.convert_ids_to_tokens(i) for i in ids] == [["安"], ["娜"], ["lost"]]
+    rows_of_words = {tuple(row.tolist()) for row in before}
+    assert {tuple(row.tolist()) for row in table[-4:]} <= rows_of_words
+    codec = TextCodec(extended)
+    for word in ("安", "娜", "lost"):
+        ids, _ = codec.encode([word])
+        assert extended.convert_ids_to_tokens(ids.tolist()) == [word]
 
 
-def test_a_share_of_the_tokens_is_guessed_and_never_the_specials(recipe, tokenizer):
+@pytest.fixture
+def batches(multilingual, tokenizer):
+    """Batches of 40 texts, of a corpus with a text of 30 tokens and one of 5 in turn."""
     text = np.arange(10, 40)
-    batches = recipe.Masking([[text], [text[:5]]], tokenizer, 40, 0)
-    batch = batches(3)
-    guessed, mask = batch["targets"] != -100, batch["ids"] == tokenizer.mask_token_id
-    assert 0.1 < guessed[0::2].float().mean() < 0.25
-    assert guessed.any(1).all()
-    assert not guessed[:, 0].any()
-    assert 0.6 < (mask & guessed).sum() / guessed.sum() < 0.95 and not (mask & ~guessed).any()
-    assert torch.equal(batch["targets"][0][guessed[0]], torch.from_numpy(text)[guessed[0][1:31]])
-    assert all(torch.equal(batch[name], batches(3)[name]) for name in batch)
-    assert not torch.equal(batch["ids"], batches(4)["ids"])
+    return multilingual.Masking([[text], [text[:5]]], tokenizer, size=40, seed=0)
 
 
-def test_it_is_made_once_from_these_corpora_and_can_be_loaded(recipe, encoder, tmp_path):
-    english = corpus(tmp_path / "en", "en", "anna lost the silver lantern")
-    chinese = corpus(tmp_path / "zh", "zh", "安娜丢了灯笼")
-    given = {"out": tmp_path / "out", "corpora": (english, chinese), "text_encoder": encoder}
-    options = recipe.Make(**given, batch=2, training=TrainingOptions(2, 5e-4, 1, bf16=False))
-    recipe.make(options)
-    size = AutoModel.from_pretrained(tmp_path / "out").config.vocab_size
-    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == size
-    before = (tmp_path / "out/model.safetensors").stat().st_mtime_ns
-    recipe.make(options)
-    assert (tmp_path / "out/model.safetensors").stat().st_mtime_ns == before
-    assert len(json.loads((tmp_path / "out/card.json").read_text())["made_from"]["data"]) == 2
-    refused("made from other inputs", recipe.make, replace(options, batch=3))
+def test_a_share_of_the_tokens_is_predicted_and_never_the_specials(batches, tokenizer):
+    batch = batches(step=3)
+    predicted = batch["targets"] != -100
+    masked = batch["ids"] == tokenizer.mask_token_id
+    assert 0.1 < predicted[0::2].float().mean() < 0.25  # of the long text
+    assert predicted.any(1).all()
+    assert not predicted[:, 0].any()  # [CLS]
+    assert 0.6 < (masked & predicted).sum() / predicted.sum() < 0.95
+    assert not (masked & ~predicted).any()
+    tokens_of_text = torch.arange(10, 40)[predicted[0][1:31]]  # behind [CLS]
+    assert torch.equal(batch["targets"][0][predicted[0]], tokens_of_text)
+
+
+def test_a_batch_is_a_function_of_its_step(batches):
+    batch = batches(step=3)
+    for name, tensor in batches(step=3).items():
+        assert torch.equal(tensor, batch[name])
+    assert not torch.equal(batches(step=4)["ids"], batch["ids"])
+
+
+def test_an_encoder_is_trained_once_from_these_corpora_and_can_be_loaded(
+    multilingual, encoder, tmp_path
+):
+    out = tmp_path / "out"
+    english = write_corpus(tmp_path / "en", "en", "anna lost the silver lantern")
+    chinese = write_corpus(tmp_path / "zh", "zh", "安娜丢了灯笼")
+    options = multilingual.Multilingual(
+        out=out,
+        corpora=(english, chinese),
+        text_encoder=encoder,
+        batch=2,
+        training=TrainingOptions(steps=2, learning_rate=5e-4, warmup_steps=1, bf16=False),
+    )
+    multilingual.make_encoder(options)
+    size = AutoModel.from_pretrained(out).config.vocab_size
+    assert len(AutoTokenizer.from_pretrained(out)) == size
+    before = (out / "model.safetensors").stat().st_mtime_ns
+    multilingual.make_encoder(options)
+    assert (out / "model.safetensors").stat().st_mtime_ns == before
+    assert len(json.loads((out / "card.json").read_text())["made_from"]["data"]) == 2
+    refused("made from other inputs", multilingual.make_encoder, replace(options, batch=3))

@@ -1,4 +1,5 @@
-"""recipes/real_questions: splits share no articles, what spelling loses, and the curve."""
+"""The splits of recipes/real_questions share no article, its parts are whole articles, and its
+curve is a line of least squares; recipes/spoken_squad holds out the same questions."""
 
 import json
 import subprocess
@@ -19,112 +20,180 @@ from .shared import ROOT, script
 SPLITS = ("train", "dev", "test")
 
 
-def table(path, titles):
-    rows = [
-        {"id": f"{title}-{i}", "title": title, "context": f"{title} is here {i}."}
-        | {"question": "Where?", "answers": {"text": ["here"], "answer_start": [len(title) + 4]}}
-        for title in titles
-        for i in range(2)
-    ]
+def write_table(path, titles):
+    """Write a table as NMSQA's, with two passages an article, one question each: "TITLE-0" and
+    "TITLE-1". Returns its path."""
+    rows = []
+    for title in titles:
+        for i in range(2):
+            row = {"id": f"{title}-{i}", "title": title, "context": f"{title} is here {i}."}
+            row["question"] = "Where?"
+            row["answers"] = {"text": ["here"], "answer_start": [len(f"{title} is ")]}
+            rows.append(row)
     pq.write_table(pa.Table.from_pylist(rows), path)
     return path
 
 
-def split(out, *arguments):
-    """By split, title -> ids."""
-    command = [sys.executable, "recipes/real_questions/split.py", *arguments]
+def split_table(table, out, *options):
+    """Split a table by the recipe's program. Returns split -> title -> ids of questions."""
+    command = [sys.executable, "recipes/real_questions/split.py", str(table), str(out), *options]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    data = {name: json.loads((out / f"{name}.json").read_text())["data"] for name in SPLITS}
-    return {
-        name: {a["title"]: {q["id"] for p in a["paragraphs"] for q in p["qas"]} for a in some}
-        for name, some in data.items()
-    }
+    ids = {}
+    for split in SPLITS:
+        articles = json.loads((out / f"{split}.json").read_text())["data"]
+        ids[split] = {
+            article["title"]: {q["id"] for p in article["paragraphs"] for q in p["qas"]}
+            for article in articles
+        }
+    return ids
 
 
-def test_an_article_is_in_one_split_and_what_is_left_out_in_none(tmp_path):
-    titles = sorted(f"t{i}" for i in range(20))
-    dev, left_out = table(tmp_path / "dev.parquet", titles), tmp_path / "without"
-    left_out.write_text("t3-0\n")
-    found = split(tmp_path / "out", str(dev), str(tmp_path / "out"), "--without", str(left_out))
-    assert [len(found[name]) for name in SPLITS] == [16, 2, 2]
-    assert sorted(title for some in found.values() for title in some) == titles
-    every = {f"{title}-{k}" for title in titles for k in range(2)}
-    assert {i for some in found.values() for ids in some.values() for i in ids} == every - {"t3-0"}
-    train = table(tmp_path / "train.parquet", ["other"])
-    with_train = split(tmp_path / "more", str(dev), str(tmp_path / "more"), "--train", str(train))
+def test_an_article_is_in_one_split_and_an_excluded_question_in_none(tmp_path):
+    titles = [f"t{i}" for i in range(20)]
+    table, excluded = write_table(tmp_path / "dev.parquet", titles), tmp_path / "without"
+    excluded.write_text("t3-0\n")
+    splits = split_table(table, tmp_path / "out", "--without", str(excluded))
+    assert [len(splits[name]) for name in SPLITS] == [16, 2, 2]
+    assert sorted([*splits["train"], *splits["dev"], *splits["test"]]) == sorted(titles)
+    ids = set()
+    for articles in splits.values():
+        ids.update(*articles.values())
+    assert ids == {f"{title}-{i}" for title in titles for i in range(2)} - {"t3-0"}
+
+
+def test_another_table_takes_the_place_of_train(tmp_path):
+    table = write_table(tmp_path / "dev.parquet", [f"t{i}" for i in range(20)])
+    train = write_table(tmp_path / "train.parquet", ["other"])
+    without_train = split_table(table, tmp_path / "out")
+    with_train = split_table(table, tmp_path / "more", "--train", str(train))
     assert set(with_train["train"]) == {"other"}
-    assert set(with_train["test"]) == set(found["test"])
+    assert set(with_train["test"]) == set(without_train["test"])
 
 
 # ---- textless.sh
 
 
-def spoken(root, articles):
-    """A corpus of articles with two passages of one to three questions each, without sound."""
+def write_readings(root, articles):
+    """Write a corpus of articles "0", "1", ... of two passages each, without sound. Passages are
+    called ARTICLE_0 and ARTICLE_1, and each has 1, 2 or 3 questions. Returns its folder."""
     passages, questions = [], []
     root.mkdir()
-    for i in range(2 * articles):
-        name = f"{i // 2}_{i % 2}"
-        audio, answer = f"{name}.wav", (Answer("text", 1, 2),)
-        passages.append(Passage(name, audio, 9.0, f"text {name}", "ann", "en"))
-        for n in range(1 + i // 2 % 3):
-            asked = (f"{name}-{n}", name, audio, 2.0, f"what {n}", "bob", "en", answer)
-            questions.append(Question(*asked))
-        (root / audio).touch()
+    for article in range(articles):
+        for paragraph in range(2):
+            name = f"{article}_{paragraph}"
+            audio = f"{name}.wav"
+            passages.append(
+                Passage(
+                    id=name,
+                    audio=audio,
+                    seconds=9.0,
+                    text=f"text {name}",
+                    speaker="ann",
+                    language="en",
+                )
+            )
+            for n in range(1 + article % 3):
+                questions.append(
+                    Question(
+                        id=f"{name}-{n}",
+                        passage=name,
+                        audio=audio,
+                        seconds=2.0,
+                        text=f"what {n}",
+                        speaker="bob",
+                        language="en",
+                        answers=(Answer("text", 1, 2),),
+                    )
+                )
+            (root / audio).touch()
     write_records(root / "train/passages.jsonl", passages)
     write_records(root / "train/questions.jsonl", questions)
     write_json(root / "card.json", {"synthetic": f"spoken by {root.name}"})
     return root
 
 
-def test_parts_of_the_data_are_whole_articles_with_all_their_readings_and_nested(tmp_path):
-    readings = [spoken(tmp_path / name, 12) for name in ("one", "two")]
-    settings = {"split": "train", "articles": True, "licence": "CC0", "copies": ()}
-    settings |= {"distorted": 0.0, "distort": "m", "snr_range": (0.0, 20.0)}
-    script("units/mix.py").main(Namespace(out=tmp_path / "train", corpora=readings, **settings))
-    data = load_corpus(tmp_path / "train", "train")
-    # nothing was copied
-    assert data.path(data.questions[0]).parent in {tmp_path / "one", tmp_path / "two"}
-    card = read_json(tmp_path / "train/card.json")
+@pytest.fixture
+def mixed(tmp_path):
+    """A folder as that of textless.sh: its corpus `train` joins readings of twelve articles by the
+    synthesisers "one" and "two", whose own corpora lie beside it."""
+    readings = [write_readings(tmp_path / name, articles=12) for name in ("one", "two")]
+    options = Namespace(
+        out=tmp_path / "train",
+        corpora=readings,
+        split="train",
+        articles=True,
+        licence="CC0",
+        copies=(),
+        distorted=0.0,
+        distort="m",
+        snr_range=(0.0, 20.0),
+    )
+    script("units/mix.py").main(options)
+    return tmp_path
+
+
+def test_mixed_readings_are_not_copied_and_their_card_names_all(mixed):
+    data = load_corpus(mixed / "train", "train")
+    assert data.path(data.questions[0]).parent in {mixed / "one", mixed / "two"}
+    card = read_json(mixed / "train/card.json")
     assert card["licence"] == "CC0"
     assert card["synthetic"] == "spoken by one; spoken by two"
+
+
+def test_parts_of_the_data_are_whole_articles_with_all_their_readings(mixed):
+    parts = script("real_questions/curve.py").list_parts(mixed)
+    assert len(parts) == 12
+    # 2 passages an article by two voices; 2 * (1 + 2 + 3) questions of every three articles
+    assert (parts[-1].passages, parts[-1].questions) == (12 * 2 * 2, 4 * 12)
+    passages = load_corpus(mixed / "train", "train").passages
+    article_of = [name.split("-")[1].split("_")[0] for name in passages]  # "one-7_0" -> "7"
+    for part in parts[:-1]:
+        assert article_of[part.passages] != article_of[part.passages - 1]
+    assert article_of != sorted(article_of, key=int)
+
+
+def test_a_part_has_about_its_share_of_the_questions(mixed):
     curve = script("real_questions/curve.py")
-    ends = curve.count_articles(tmp_path)
-    assert len(ends) == 12 and ends[-1] == (48, 48)  # of 96 recorded questions, each by two voices
-    order = [name.split("-")[1].split("_")[0] for name in data.passages]
-    assert all(order[a] != order[a - 1] for a, _ in ends[:-1]) and order != sorted(order, key=int)
-    parts = [curve.first_passages(ends, part) for part in (8, 4, 2, 1)]
-    assert parts == sorted(parts) and set(parts) <= {passages for passages, _ in ends}
-    assert [dict(ends)[n] for n in parts] == pytest.approx([6, 12, 24, 48], abs=3)
+    parts = curve.list_parts(mixed)
+    chosen = [curve.choose_part(parts, divisor) for divisor in (8, 4, 2, 1)]
+    assert [part.questions for part in chosen] == pytest.approx([6, 12, 24, 48], abs=3)
 
 
 def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():
     curve = script("real_questions/curve.py")
-    rng, xs = np.random.default_rng(0), np.array([-3.0, -2.0, -0.9, 0.0])
-    drawn = {x: enumerate(rng.uniform(0, 1, 40).tolist()) for x in xs}
-    cells = {x: [ItemScore(str(i), str(i // 4), v, 1.0) for i, v in drawn[x]] for x in xs}
+    rng = np.random.default_rng(0)
+    xs = np.array([-3.0, -2.0, -0.9, 0.0])
+    cells = {}  # 40 questions of 10 passages a place
+    for x in xs:
+        values = rng.uniform(0, 1, 40).tolist()
+        cells[x] = [ItemScore(str(i), str(i // 4), v, 1.0) for i, v in enumerate(values)]
     scores = list(resample_cells(cells, unit="passage").values())
-    found = curve.predict_score(xs, scores, 2.0)
-    lines = np.polyfit(xs, np.array([s.resampled for s in scores]), 1)
-    line = np.polyfit(xs, [s.value for s in scores], 1)
-    assert found.value == pytest.approx(np.polyval(line, 2.0))
-    assert found.resampled == pytest.approx(np.polyval(lines, 2.0))
-    assert found.groups == 10
+    predicted = curve.predict_score(xs, scores, 2.0)
+    line = np.polyfit(xs, [score.value for score in scores], 1)
+    assert predicted.value == pytest.approx(np.polyval(line, 2.0))
+    lines = np.polyfit(xs, np.array([score.resampled for score in scores]), 1)
+    assert predicted.resampled == pytest.approx(np.polyval(lines, 2.0))
+    assert predicted.groups == 10
 
 
 def test_spoken_squad_keeps_the_questions_that_were_held_out_and_gains_their_text(tmp_path):
-    def articles(*paragraphs):
-        made = [
-            {"context": c, "qas": [{"id": i, "answers": []} for i in ids]} for c, ids in paragraphs
-        ]
-        return {"data": [{"title": "boats", "paragraphs": made}]}
+    def write_article(path, passages):
+        """Write an article as SQuAD does. passages: text -> ids of its questions."""
+        paragraphs = []
+        for text, ids in passages.items():
+            questions = [{"id": question, "answers": []} for question in ids]
+            paragraphs.append({"context": text, "qas": questions})
+        write_json(path, {"data": [{"title": "boats", "paragraphs": paragraphs}]})
+
+    def read_paragraphs(path):
+        return read_json(path)["data"][0]["paragraphs"]
 
     source, out = tmp_path / "source", tmp_path / "out"
-    heard = articles(("a read boat", "ab"), ("to cats", "cd"))
-    write_json(source / "spoken_test-v1.1.json", heard)
-    write_json(tmp_path / "dev.json", articles(("Two cats.", "d")))
+    recognised = {"a read boat": ["a", "b"], "to cats": ["c", "d"]}  # of a red boat, two cats
+    write_article(source / "spoken_test-v1.1.json", recognised)
+    write_article(tmp_path / "dev.json", {"Two cats.": ["d"]})  # d is held out
     script("spoken_squad/held_out.py").main(source, out, [tmp_path / "dev.json"])
-    kept = read_json(out / "spoken_test-v1.1.json")["data"][0]["paragraphs"]
-    assert [[q["id"] for q in p["qas"]] for p in kept] == [[], ["d"]]
-    texts = read_json(out / "dev-v1.1.json")["data"][0]["paragraphs"]
-    assert [p["context"] for p in texts] == ["a read boat", "Two cats."]
+    paragraphs = read_paragraphs(out / "spoken_test-v1.1.json")
+    assert [[q["id"] for q in p["qas"]] for p in paragraphs] == [[], ["d"]]
+    texts = [paragraph["context"] for paragraph in read_paragraphs(out / "dev-v1.1.json")]
+    assert texts == ["a read boat", "Two cats."]

@@ -1,10 +1,10 @@
-"""Commands of a recipe without the seconds in which each imports torch and transformers, for tests:
-a smoke run starts up to sixty.
+"""Run the commands of a recipe without the seconds in which each imports torch and transformers,
+for tests: a smoke run starts up to sixty commands.
 
 `python warm.py serve SOCKET` imports them once and forks a process for every command that it is
 sent; `python warm.py call SOCKET speechssl VERB ...` sends one, with its files, folder and
-environment, and ends with its exit code. Recipes know nothing of this: `commands` makes a folder
-for PATH in which `speechssl` and `python` are such calls.
+environment, and ends with its exit code. Recipes know nothing of this: `write_commands` makes a
+folder for PATH in which `speechssl` and `python` are such calls.
 """
 
 import json
@@ -27,7 +27,7 @@ def call(path, words):
 
 
 def serve(path):
-    """Import what commands import, and fork one after the other."""
+    """Import the modules of the package, and fork a process for every command."""
     import pkgutil
     import signal
     from contextlib import suppress
@@ -40,7 +40,7 @@ def serve(path):
         if not module.name.endswith("__main__"):
             with suppress(ImportError):  # of an extra that is not installed
                 import_module(module.name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forked processes
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)
@@ -68,7 +68,7 @@ def answer(client):
     os.chdir(sent["folder"])
     os.environ.clear()
     os.environ.update(sent["environment"])
-    threading.Thread(target=end_with, args=(client.dup(),), daemon=True).start()
+    threading.Thread(target=kill_with, args=(client.dup(),), daemon=True).start()
     try:
         code = run(sent["words"])
     except SystemExit as error:
@@ -82,19 +82,20 @@ def answer(client):
     os._exit(code)
 
 
-def end_with(client):
+def kill_with(client):
     """Kill this process when its client is gone."""
     import select
     import signal
 
-    gone = select.poll()
-    gone.register(client, select.POLLHUP)
-    gone.poll()
+    poll = select.poll()
+    poll.register(client, select.POLLHUP)
+    poll.poll()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def exit_code(error):
-    """Return the exit code that Python makes of this, and print the sentence of which it makes 1."""
+    """Return the exit code that Python makes of a SystemExit: 1 for a sentence, which is
+    printed."""
     if isinstance(error.code, str):
         print(error.code, file=sys.stderr)
         return 1
@@ -116,9 +117,9 @@ def run(words):
     return 0
 
 
-def commands(folder, path):
-    """Write `speechssl` and `python` into a folder, as calls of the server; Python's other uses,
-    `python -c`, are its own."""
+def write_commands(folder, path):
+    """Write the programs `speechssl` and `python` into a folder, which call the server at a socket.
+    Other uses of Python, such as `python -c`, are its own."""
     here = os.path.abspath(__file__)
     client = f'"{sys.executable}" -ISE "{here}" call "{path}"'
     texts = {

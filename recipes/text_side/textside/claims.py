@@ -14,7 +14,8 @@ from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent
 
 AGREEMENT = "What agrees with the lectures"  # title of the table
 MARGIN, MARGIN_NATS = 2.0, 0.2  # points, and nats: a smaller difference counts as none
-# readers of English without a shift: "bilingual", not "mandarin" or "bilingual.zero-mean"
+# names of readers that were trained on English without a shift: "bilingual", not "mandarin",
+# "bilingual.zero-mean" (trained with a shift) or "bilingual~zero-mean" (shifted when it reads)
 ZERO_SHOT = re.compile(r"(?!mandarin)[^~]+(?<!\.zero-mean)")
 Cells = Mapping[tuple[str, str], Sequence[Run]]  # task, arm -> its runs
 
@@ -47,12 +48,13 @@ def list_claims(cells: Cells) -> list[Claim]:
             quoted = quote_both(papers.SYMBOLS, task, arm, "random")
             claims.append(Claim(2, says, quoted, (task,), arm, "random"))
     for task in papers.FROZEN:
-        claims += claims_of_frozen(cells, task)
-    claims += claims_of_languages(cells, tasks)
+        claims += list_frozen_claims(cells, task)
+    claims += list_language_claims(cells, tasks)
     return sorted(claims, key=lambda claim: claim.part)
 
 
-def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
+def list_frozen_claims(cells: Cells, task: str) -> list[Claim]:
+    """List the claims about the frozen transformer on a task."""
     claims = []
     published = papers.FROZEN[task]
     for arm, what in (("default", "untrained ones"), ("statistics", "their statistics")):
@@ -67,7 +69,8 @@ def claims_of_frozen(cells: Cells, task: str) -> list[Claim]:
     return claims
 
 
-def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
+def list_language_claims(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
+    """List the claims about alignment by layer, zero-shot transfer, and shifts of it."""
     claims = []
     aligned = [task for task in tasks if re.fullmatch(rf"{papers.ALIGNMENT}-\d+", task)]
     layers = [task for task in aligned if (task, "bilingual") in cells]
@@ -89,6 +92,7 @@ def claims_of_languages(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
 
 
 def quote_both(published: papers.Scores, task: str, arm: str, other: str) -> str:
+    """Write "54.2 against 6.1" for two published scores; "–" where one is missing."""
     values = [published.get(task, {}).get(name) for name in (arm, other)]
     return "–" if None in values else "{} against {}".format(*values)
 
@@ -107,7 +111,7 @@ def is_above(runs: Sequence[Run], floor: Sequence[Run]) -> bool:
     return low is not None and low > 0
 
 
-def agreement(runs: Iterable[Run]) -> list[Table]:
+def judge_claims(runs: Iterable[Run]) -> list[Table]:
     """Judge every claim whose starts were run; no table where there is none."""
     cells = group_runs(runs)
     lines = [judge(claim, cells) for claim in list_claims(cells)]
@@ -124,43 +128,54 @@ def agreement(runs: Iterable[Run]) -> list[Table]:
 
 def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
     """Return the line of a claim; None where its starts have no seed in common."""
-    tasks, scores, others, gains = [], [], [], []
+    tasks: list[str] = []
+    scores, other_scores, gains = [], [], []  # a score a task
     for task in claim.tasks:
-        a, b = cells.get((task, claim.arm), []), cells.get((task, claim.over), [])
+        runs = cells.get((task, claim.arm), [])
+        other_runs = cells.get((task, claim.over), [])
         if claim.over:
-            common = {run.seed for run in a} & {run.seed for run in b}
-            a = [run for run in a if run.seed in common]
-            b = [run for run in b if run.seed in common]
-        if a:
+            common = {run.seed for run in runs} & {run.seed for run in other_runs}
+            runs = [run for run in runs if run.seed in common]
+            other_runs = [run for run in other_runs if run.seed in common]
+        if runs:
             tasks.append(task)
-            scores.append(estimate(a))
-            others.append(estimate(b) if claim.over else scores[-1])
-            gains.append(estimate(a, b) if claim.over else scores[-1])
+            scores.append(estimate(runs))
+            other_scores.append(estimate(other_runs) if claim.over else scores[-1])
+            gains.append(estimate(runs, other_runs) if claim.over else scores[-1])
     if not tasks:
         return None
     metric = cells[tasks[0], claim.arm][0].metric
     digits = DECIMALS.get(metric, 1)
     ours = in_percent(mean_estimate(scores), metric)
-    theirs = in_percent(mean_estimate(others), metric)
+    other = in_percent(mean_estimate(other_scores), metric)
     gain = in_percent(mean_estimate(gains), metric)
-    text, arms = interval_text(gain, "+", digits=digits), claim.arm
+    text = interval_text(gain, "+", digits=digits)
+    arms = claim.arm
     if claim.over:
         arms += f" against {claim.over}"
-        text = f"{ours.value:.{digits}f} against {theirs.value:.{digits}f}: {text}"
-    judged = verdict(claim.sign, *gain.ends, MARGIN_NATS if metric in DECIMALS else MARGIN)
+        text = f"{ours.value:.{digits}f} against {other.value:.{digits}f}: {text}"
+    margin = MARGIN_NATS if metric in DECIMALS else MARGIN
+    judgement = decide_claim(claim.sign, *gain.ends, margin)
     floor = find_best_floor(cells, tasks[0])
-    compared = floor and claim.over not in papers.FLOORS
-    if compared and not is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor]):
-        judged += f"; {claim.arm} is not above the floor {floor}"
+    compares_floor = floor and claim.over not in papers.FLOORS
+    if compares_floor and not is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor]):
+        judgement += f"; {claim.arm} is not above the floor {floor}"
     where = f"{', '.join(tasks)}: {arms}"
-    return claim.part, claim.says, where, claim.published, text, judged
+    return claim.part, claim.says, where, claim.published, text, judgement
 
 
-def verdict(sign: int, low: float | None, high: float | None, margin: float = 0.0) -> str:
-    """Judge a claim by the interval of its difference. margin: a smaller one counts as none."""
+def decide_claim(sign: int, low: float | None, high: float | None, margin: float = 0.0) -> str:
+    """Decide a claim by the interval of its difference. sign: of `Claim`. margin: a smaller
+    difference counts as none."""
     if low is None or high is None:
         return "no interval"
-    if sign == 0:
-        return "yes" if high < margin else "no" if low > 0 else "within the interval"
+    if sign == 0 and high < margin:
+        return "yes"
+    if sign == 0 and low > 0:
+        return "no"
     low, high = sorted((sign * low, sign * high))
-    return "yes" if low > 0 else "no, the other way round" if high < 0 else "within the interval"
+    if low > 0:
+        return "yes"
+    if high < 0:
+        return "no, the other way round"
+    return "within the interval"

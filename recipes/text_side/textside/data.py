@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,15 +66,15 @@ def make_stream(name: str, symbols: int, text: np.ndarray | None = None) -> Stre
     return _make_kind(match[1] or match[2], int(match[3] or 0), symbols)
 
 
-def dependency(name: str) -> int | None:
-    """Return the greatest distance of tokens that depend on each other; None where the name does
-    not say."""
+def dependency_distance(name: str) -> int | None:
+    """Return the greatest distance of tokens that depend on each other; None for a name without
+    it."""
     match = re.fullmatch(r"(?:shuffle|flat|copy)-([1-9]\d*)", name)
     return int(match[1]) if match else None
 
 
 def _make_kind(kind: str, number: int, symbols: int) -> Stream:
-    """Return a stream of one kind. number: that behind its name, 0 without one."""
+    """Return a stream of one kind. number: the N of a name such as shuffle-N; 0 without one."""
     needed = {"shuffle": number, "dyck": 2 * number}.get(kind, 1)
     if not 0 < needed <= symbols:
         raise InputError(
@@ -101,16 +102,19 @@ class BigramSampler:
         """List the places of every token. text: (N,)."""
         self.text = text
         self.places = np.argsort(text[:-1], kind="stable")
-        kinds, counts = np.unique(text[:-1], return_counts=True)
+        tokens, counts = np.unique(text[:-1], return_counts=True)
         firsts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-        places = zip(firsts.tolist(), counts.tolist(), strict=True)
-        self.at = dict(zip(kinds.tolist(), places, strict=True))
+        # token -> number of its first entry in `places`, and how many entries it has
+        self.places_of: dict[int, tuple[int, int]] = {}
+        for token, first, count in zip(tokens.tolist(), firsts, counts, strict=True):
+            self.places_of[token] = (int(first), int(count))
 
     def __call__(self, rng: np.random.Generator, length: int) -> np.ndarray:
-        ids, draws = [int(self.text[rng.integers(len(self.text))])], rng.random(length)
+        ids = [int(self.text[rng.integers(len(self.text))])]
+        draws = rng.random(length)
         while len(ids) < length:
-            # what is last in the text may occur nowhere else: the walk goes on anywhere
-            first, count = self.at.get(ids[-1], (0, len(self.places)))
+            # the last token of the text may occur nowhere else: then the walk goes on anywhere
+            first, count = self.places_of.get(ids[-1], (0, len(self.places)))
             place = self.places[first + int(draws[len(ids)] * count)]
             ids.append(int(self.text[place + 1]))
         return np.array(ids, np.int64)
@@ -123,14 +127,18 @@ def draw_brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np
     An even number of places is filled with whole pairs; of an odd one the last place opens a pair
     that is cut off.
     """
-    even, coins = length - length % 2, rng.random(length) < 0.5
-    pairs, opens, count = np.empty(length, np.int64), np.zeros(length, bool), 0
-    stack: list[int] = []
+    even = length - length % 2
+    coins = rng.random(length) < 0.5
+    pairs = np.empty(length, np.int64)
+    opens = np.zeros(length, bool)
+    count = 0
+    stack: list[int] = []  # pairs that are open
     for i in range(length):
         remaining = even - i  # places to close the pairs on the stack
         if i == even or not stack or (coins[i] and len(stack) < remaining):
             stack.append(count)
-            pairs[i], opens[i] = count, True
+            pairs[i] = count
+            opens[i] = True
             count += 1
         else:
             pairs[i] = stack.pop()
@@ -138,6 +146,7 @@ def draw_brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np
 
 
 def _draw_nested(rng: np.random.Generator, length: int, symbols: int) -> np.ndarray:
+    """Draw an id for every pair of nested brackets."""
     pairs, _ = draw_brackets(rng, length)
     return rng.integers(symbols, size=length)[pairs]
 
@@ -149,10 +158,11 @@ def _draw_dyck(rng: np.random.Generator, length: int, kinds: int) -> np.ndarray:
 
 
 def _draw_flat(rng: np.random.Generator, length: int, symbols: int, farthest: int) -> np.ndarray:
-    """Give every place from left to right a partner among the free ones within reach; where there
-    is none it stays alone."""
+    """Give every place from left to right a partner among the free places that are at most
+    `farthest` away; where none is free it stays alone."""
     filled = np.full(length, -1, np.int64)
-    ids, draws = rng.integers(symbols, size=length), rng.random(length)
+    ids = rng.integers(symbols, size=length)
+    draws = rng.random(length)
     for i in range(length):
         if filled[i] < 0:
             filled[i] = ids[i]
@@ -163,12 +173,14 @@ def _draw_flat(rng: np.random.Generator, length: int, symbols: int, farthest: in
 
 
 def _draw_shuffled(rng: np.random.Generator, length: int, symbols: int, run: int) -> np.ndarray:
-    firsts = rng.integers(symbols - run + 1, size=-(-length // run))
+    """Draw runs of consecutive ids, each in random order."""
+    firsts = rng.integers(symbols - run + 1, size=ceil(length / run))
     return np.concatenate([first + rng.permutation(run) for first in firsts])[:length]
 
 
 def _draw_copied(rng: np.random.Generator, length: int, symbols: int, piece: int) -> np.ndarray:
-    count = -(-length // (2 * piece))
+    """Draw pieces, each of which occurs twice in a row."""
+    count = ceil(length / (2 * piece))
     pieces = [np.tile(rng.integers(symbols, size=piece), 2) for _ in range(count)]
     return np.concatenate(pieces)[:length]
 
@@ -181,8 +193,8 @@ SPECIALS = {
     "mask_token": "[MASK]",
 }
 OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters of a text: see `respell`
-SYLLABICS = 0x1400  # from a Latin letter to a Canadian syllabic, which no tokeniser changes
-# the end of a sentence: of "He left. She (too) left." the blank before "She"; behind a Chinese stop
+SYLLABICS = 0x1400  # added to a Latin letter gives a Canadian syllabic, which no tokeniser changes
+# matches between two sentences: of "He left. She left." the blank before "She"; "" behind "。"
 _END = re.compile(
     r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])"
 )
@@ -230,15 +242,15 @@ def load_text(source: Path, split: str = "train") -> Text:
             content = read_text(path, "write it as UTF-8 or take it away", "the text")
             name = path.name if path == source else path.relative_to(source).as_posix()
             documents[name] = [_unwrap(paragraph) for paragraph in re.split(r"\n\s*\n", content)]
-    filled = {}
+    not_empty = {}
     for name, paragraphs in documents.items():
         if any(paragraphs):
-            filled[name] = [paragraph for paragraph in paragraphs if paragraph]
-    if not filled:
+            not_empty[name] = [paragraph for paragraph in paragraphs if paragraph]
+    if not not_empty:
         raise InputError(
             f"{source} has no text; give a folder of .txt files, one of them, or a prepared corpus"
         )
-    return Text(filled, source.name)
+    return Text(not_empty, source.name)
 
 
 def respell(text: str, letters: str) -> str:
@@ -283,9 +295,10 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     """Return a WordPiece vocabulary of at most V entries, lower case, fitted to a text; the same
     text gives the same ids.
 
-    The trainer gives ids to letters within words (##e) in the order of a hash table, another one
-    each time, and decides between equally frequent pieces by their ids. Letters that are special
-    tokens in training have ids in order; the result has them as usual tokens.
+    The trainer gives ids to letters within words (##e) in the order of a hash table, which differs
+    from run to run, and decides between equally frequent pieces by their ids. Therefore these
+    letters are special tokens in training, whose ids follow the list; the result has them as usual
+    tokens.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -296,8 +309,10 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     for text in texts:
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
             letters.update(f"##{letter}" for letter in word[1:])
-    first = [*SPECIALS.values(), *sorted(letters)]  # with ids in this order
-    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+    in_order = [*SPECIALS.values(), *sorted(letters)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=in_order, show_progress=False
+    )
     core.train_from_iterator(texts, trainer)
     fitted = Tokenizer(models.WordPiece(core.get_vocab(), unk_token=SPECIALS["unk_token"]))
     fitted.normalizer, fitted.pre_tokenizer = normalizer, splitter
@@ -305,7 +320,7 @@ def train_vocabulary(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast
     return PreTrainedTokenizerFast(tokenizer_object=fitted, **SPECIALS)
 
 
-def symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
+def make_symbol_vocabulary(symbols: Iterable[str]) -> PreTrainedTokenizerFast:
     """Return a vocabulary of symbols without blanks; specials come first."""
     from transformers import PreTrainedTokenizerFast
 
@@ -359,17 +374,19 @@ class TokenText:
 def tokenise(text: Text, tokenizer: PreTrainedTokenizerBase) -> TokenText:
     """Split a text into tokens. Raises InputError for a tokeniser that knows less than half of
     it."""
-    ids, words, begins = [], [], []
-    for sentence in (s for paragraph in text.paragraphs for s in split_sentences(paragraph)):
-        encoded = tokenizer(sentence, add_special_tokens=False)
-        owners = encoded.word_ids()
-        ids += encoded["input_ids"]
-        words += [i == 0 or owner != owners[i - 1] for i, owner in enumerate(owners)]
-        begins += [i == 0 for i in range(len(owners))]
+    ids, begins_word, begins_sentence = [], [], []
+    for paragraph in text.paragraphs:
+        for sentence in split_sentences(paragraph):
+            encoded = tokenizer(sentence, add_special_tokens=False)
+            ids += encoded["input_ids"]
+            word_of = encoded.word_ids()  # number of the word of every token
+            for i, word in enumerate(word_of):
+                begins_word.append(i == 0 or word != word_of[i - 1])
+                begins_sentence.append(i == 0)
     token_ids = np.array(ids, np.int64)
     if not len(token_ids) or (token_ids == tokenizer.unk_token_id).mean() > 0.5:
         raise InputError(
             f"the tokeniser knows less than half of the text {text.source}; give "
             "one of its language (--tokenizer)"
         )
-    return TokenText(token_ids, np.array(words), np.array(begins))
+    return TokenText(token_ids, np.array(begins_word), np.array(begins_sentence))

@@ -39,9 +39,9 @@ from textside.options import TwoLanguages
 MINISQA, SAME = "minisqa", "same"  # lexicons that are no files
 SPLIT = "train"  # of corpora and units
 FREQUENT = 300  # words of the lexicon `same`
-# words in a sequence: number of the word, its first token, the token behind it
+# words that were found in a sequence: number of the word, its first token, the token behind it
 Places = tuple[tuple[int, int, int], ...]
-Sequence_ = tuple[np.ndarray, Places]  # ids (S,), and the words in it
+WordSequence = tuple[np.ndarray, Places]  # ids (S,), and the words that were found in it
 Pair = tuple[str, str]  # a word and its translation
 _HANZI = re.compile(r"[\u3400-\u9fff]")
 
@@ -115,12 +115,12 @@ def make_finder(words: Sequence[str]) -> Callable[[str], list[tuple[int, int, in
 # ---- sequences
 
 
-def text_sequences(
+def cut_text(
     text: Text, words: Sequence[str], tokenizer: PreTrainedTokenizerBase, longest: int, most: int
-) -> list[Sequence_]:
-    """Cut a text into at most `most` pieces of at most `longest` tokens."""
+) -> list[WordSequence]:
+    """Cut a text into at most `most` pieces of at most `longest` tokens, and find words in them."""
     find = make_finder(words)
-    pieces: list[Sequence_] = []
+    pieces: list[WordSequence] = []
     for paragraph in text.paragraphs:
         if len(pieces) >= most:
             break
@@ -128,22 +128,25 @@ def text_sequences(
             paragraph, add_special_tokens=False, return_offsets_mapping=True, verbose=False
         )
         starts, ends = np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2).T
-        # tokens of XLM-R begin with the blank before a word
-        starts = starts + (starts < ends) * [paragraph[a : a + 1].isspace() for a in starts]
+        # tokens of XLM-R begin with the blank before a word, which is left out
+        begins_blank = [paragraph[start : start + 1].isspace() for start in starts]
+        starts = starts + (starts < ends) * begins_blank
         places = []
-        for word, a, b in find(paragraph):
-            places.append((word, int((ends <= a).sum()), int((starts < b).sum())))
+        for word, begin, end in find(paragraph):
+            places.append((word, int((ends <= begin).sum()), int((starts < end).sum())))
         pieces += _cut(np.array(encoded["input_ids"], np.int64), places, longest)
     return pieces[:most]
 
 
-def unit_sequences(
+def cut_units(
     corpus: Path, units: Path, words: Sequence[str], tokens: np.ndarray, longest: int, most: int
-) -> list[Sequence_]:
-    """Cut the units of spoken passages in the same way. tokens: (K,) of the units. Raises
-    InputError where no word has a time."""
-    data, runs, find = load_corpus(corpus, SPLIT), load_units(units / SPLIT), make_finder(words)
-    pieces: list[Sequence_] = []
+) -> list[WordSequence]:
+    """Cut the units of spoken passages in the same way, and find words by their times. tokens: (K,)
+    of the units. Raises InputError where no word has a time."""
+    data = load_corpus(corpus, SPLIT)
+    runs = load_units(units / SPLIT)
+    find = make_finder(words)
+    pieces: list[WordSequence] = []
     grid = FrameGrid(**units_card(units / SPLIT)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
     if not timed:
@@ -154,19 +157,21 @@ def unit_sequences(
     for passage in timed:
         if len(pieces) >= most:
             break
-        join, places = joiner(passage.language), []
-        ends = np.cumsum([len(w.text) + len(join) for w in passage.words])
-        for word, a, b in find(join.join(w.text for w in passage.words)):
-            first, last = (int(np.searchsorted(ends, at, "right")) for at in (a, b - 1))
-            start, end = units_of_interval(
-                grid, runs[passage.id], passage.words[first].start, passage.words[last].end
-            )
-            places.append((word, start, end + 1))
+        join = joiner(passage.language)
+        ends = np.cumsum([len(w.text) + len(join) for w in passage.words])  # characters
+        places = []
+        for word, begin, end in find(join.join(w.text for w in passage.words)):
+            first_word = passage.words[int(np.searchsorted(ends, begin, "right"))]
+            last_word = passage.words[int(np.searchsorted(ends, end - 1, "right"))]
+            first, last = units_of_interval(grid, runs[passage.id], first_word.start, last_word.end)
+            places.append((word, first, last + 1))
         pieces += _cut(tokens[runs[passage.id].units], places, longest)
     return pieces[:most]
 
 
-def _cut(ids: np.ndarray, places: Sequence[tuple[int, int, int]], longest: int) -> list[Sequence_]:
+def _cut(
+    ids: np.ndarray, places: Sequence[tuple[int, int, int]], longest: int
+) -> list[WordSequence]:
     """Cut ids into pieces one after another; a word that lies in two is left out."""
     pieces = []
     for begin in range(0, len(ids), longest):
@@ -188,17 +193,19 @@ class States:
     mean: np.ndarray  # (L + 1, H), of all tokens but specials
 
 
-def frame_pieces(body: Body, sequences: Sequence[Sequence_]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Put pieces between their specials: ids, mask (B, S), on the body's device."""
+def pad_pieces(body: Body, sequences: Sequence[WordSequence]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Put pieces between [CLS] and [SEP] and pad them. Returns ids, mask (B, S), on the body's
+    device."""
     cls, sep, pad = special_tokens(body.tokenizer)
-    batch = collate(
-        [(np.concatenate([[cls], ids, [sep]]), len(ids) + 2) for ids, _ in sequences], pad
-    )
+    framed = []  # ids, and their number: there is no second segment
+    for ids, _ in sequences:
+        framed.append((np.concatenate([[cls], ids, [sep]]), len(ids) + 2))
+    batch = collate(framed, pad)
     return batch["ids"].to(body.device), batch["mask"].to(body.device)
 
 
 @torch.inference_mode()
-def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: int) -> States:
+def average_states(body: Body, sequences: Sequence[WordSequence], words: int, batch: int) -> States:
     """Return the mean states of words and of all tokens. words: W."""
     total: Any = 0
     sums: Any = 0
@@ -207,7 +214,7 @@ def mean_states(body: Body, sequences: Sequence[Sequence_], words: int, batch: i
     for start in range(0, len(order), batch):
         pieces = [sequences[n] for n in order[start : start + batch]]
         with record_layers(body.encoder) as layers:
-            body(*frame_pieces(body, pieces))
+            body(*pad_pieces(body, pieces))
             states = torch.stack(layers).float().cpu().numpy()  # (L + 1, B, S, H)
         batch_sums = np.zeros((len(states), words, states.shape[-1]))
         for row, (ids, places) in enumerate(pieces):
@@ -225,9 +232,10 @@ class BilingualData:
     """Two languages have a lexicon, and a function that reads sequences of either."""
 
     pairs: Sequence[Pair]
-    inputs: Mapping[str, Any]  # hashes of what is read
-    # of the first (0) or the second (1), words to find, body, tokens in a piece
-    sequences: Callable[[int, Sequence[str], Body, int], list[Sequence_]]
+    inputs: Mapping[str, Any]  # hashes of the texts, the lexicon and the units
+    # called with the language (0: the first, 1: the second), words to find, the body that is to
+    # read them, and the most tokens of a piece
+    sequences: Callable[[int, Sequence[str], Body, int], list[WordSequence]]
 
 
 def read_languages(o: TwoLanguages) -> BilingualData:
@@ -241,12 +249,12 @@ def read_languages(o: TwoLanguages) -> BilingualData:
         cards = [units_card(folder / SPLIT) for folder in units]
         inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
-    def sequences(which: int, words: Sequence[str], body: Body, longest: int) -> list[Sequence_]:
+    def sequences(which: int, words: Sequence[str], body: Body, longest: int) -> list[WordSequence]:
         if "units" not in inputs:
-            return text_sequences(texts[which], words, body.tokenizer, longest, o.sequences)
+            return cut_text(texts[which], words, body.tokenizer, longest, o.sequences)
         count = int(cards[0]["K"])
         tokens = np.array(assign_tokens(body.tokenizer, count, "most-frequent", o.seed), np.int64)
-        return unit_sequences(places[which], units[which], words, tokens, longest, o.sequences)
+        return cut_units(places[which], units[which], words, tokens, longest, o.sequences)
 
     return BilingualData(pairs, inputs, sequences)
 

@@ -1,9 +1,8 @@
 """Score units with language models of units.
 
-Symbols are the K units of a codebook, of which runs are one symbol, and one more, id K, that stands
-before every recording and behind the last. Letters: K units, U units of a recording, H width of the
-model, N sequences.
-"""
+Symbols are the K units of a codebook, and one more, id K, that stands before every recording and
+behind the last; a run of equal units is one symbol. Letters: K units, U units of a recording, H
+width of the model, N sequences."""
 
 from __future__ import annotations
 
@@ -25,10 +24,10 @@ BIGRAM = "bigram"  # in the place of a model
 BATCH = 16  # sequences that are scored together
 
 
-def check_same(card: dict[str, Any], model: dict[str, Any], place: Path) -> None:
+def check_codebook(card: dict[str, Any], model: dict[str, Any], place: Path) -> None:
     """Raise InputError where units are of another codebook than a model, or than other units.
 
-    card, model: cards with "K" and "codebooks"; place: of the units, for the message.
+    card, model: cards with "K" and "codebooks"; place: folder of the units, for the message.
     """
     same = set(card.get("codebooks", ())) & set(model.get("codebooks", ()))
     if int(card["K"]) != int(model["K"]) or not same:
@@ -57,17 +56,17 @@ class UnitLm:
         self.place = next(model.parameters()).device
 
     @torch.inference_mode()
-    def read(
-        self, sequences: Sequence[np.ndarray], begins: Sequence[int] = ()
+    def run(
+        self, sequences: Sequence[np.ndarray], previous: Sequence[int] = ()
     ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
         """Yield for every sequence, in any order, its number, logits (U + 1, K + 1) and outputs
-        (U + 1, H), beginning with those of the symbol before it.
+        (U + 1, H). The first of both are at the symbol before the sequence.
 
-        begins: the symbol before each, id K or the unit that it goes on from; (): id K. Raises
-        InputError for a sequence that is longer than the positions.
+        previous: the symbol before each sequence, id K or the unit that it goes on from; (): id K.
+        Raises InputError for a sequence that is longer than the positions.
         """
         longest = max(map(len, sequences), default=0)
-        before = begins or [self.symbols] * len(sequences)
+        previous = previous or [self.symbols] * len(sequences)
         if longest >= self.positions:
             raise InputError(
                 f"a sequence of {longest} units does not fit into the {self.positions} positions "
@@ -77,7 +76,7 @@ class UnitLm:
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for first in range(0, len(order), BATCH):
             numbers = order[first : first + BATCH]
-            batch = pad_sequences([[before[i], *sequences[i]] for i in numbers], self.symbols)
+            batch = pad_sequences([[previous[i], *sequences[i]] for i in numbers], self.symbols)
             hidden = self.model.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(numbers, logits, hidden, strict=True):
@@ -91,9 +90,9 @@ class UnitLm:
         overlap by half; a later window goes on from the unit before it, for no recording begins
         there.
         """
-        pieces: list[np.ndarray] = []
-        begins: list[int] = []
-        # number of the sequence; units of the piece that were scored before
+        windows: list[np.ndarray] = []
+        previous: list[int] = []  # symbol before each window
+        # of each window: number of its sequence, and how many of its units the window before scores
         owners: list[tuple[int, int]] = []
         size = self.window - 1
         for i, units in enumerate(sequences):
@@ -102,28 +101,29 @@ class UnitLm:
                 starts = [*range(0, len(units) - size, max(size // 2, 1)), len(units) - size]
             done = 0
             for start in starts:
-                pieces.append(units[start : start + size])
-                begins.append(int(units[start - 1]) if start else self.symbols)
+                windows.append(units[start : start + size])
+                previous.append(int(units[start - 1]) if start else self.symbols)
                 owners.append((i, done - start))
                 done = min(start + size, len(units))
-        by_piece: list[np.ndarray | None] = [None] * len(pieces)
-        for n, logits, _ in self.read(pieces, begins):
-            targets = torch.as_tensor(np.asarray(pieces[n], np.int64))
-            by_piece[n] = logits[:-1].log_softmax(-1)[torch.arange(len(targets)), targets].numpy()
+        by_window: dict[int, np.ndarray] = {}
+        for n, logits, _ in self.run(windows, previous):
+            targets = torch.as_tensor(np.asarray(windows[n], np.int64))
+            log_probs = logits[:-1].log_softmax(-1)
+            by_window[n] = log_probs[torch.arange(len(targets)), targets].numpy()
         by_sequence: list[list[np.ndarray]] = [[] for _ in sequences]
-        for (i, overlap), scores in zip(owners, by_piece, strict=True):
-            assert scores is not None
+        for n, (i, overlap) in enumerate(owners):
+            scores = by_window[n]
             by_sequence[i].append(scores[overlap:])
         return [np.concatenate(parts) if parts else np.zeros(0) for parts in by_sequence]
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """Return the mean of the outputs over the units of each of N sequences, (N, H)."""
-        means = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.read(sequences)}
+        means = {i: outputs[1:].mean(0).numpy() for i, _, outputs in self.run(sequences)}
         return np.stack([means[i] for i in range(len(sequences))])
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """Return the log-likelihoods of the next symbol after each of N sequences, (N, K + 1)."""
-        rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.read(sequences)}
+        rows = {i: logits[-1].log_softmax(-1).numpy() for i, logits, _ in self.run(sequences)}
         return np.stack([rows[i] for i in range(len(sequences))])
 
 
@@ -138,7 +138,7 @@ class Bigram:
         self.symbols, self.logs = symbols, np.log(counts / counts.sum(1, keepdims=True))
 
     def log_probs(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the same as `UnitLm`."""
+        """Return what `UnitLm.log_probs` does."""
         scores = []
         for units in sequences:
             before = np.concatenate([[self.symbols], units[:-1]]).astype(int)
@@ -146,12 +146,12 @@ class Bigram:
         return scores
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the share of each unit, (N, K)."""
+        """Return the share of each unit in each of N sequences, (N, K)."""
         counts = [np.bincount(units, minlength=self.symbols) for units in sequences]
         return np.stack([c / max(c.sum(), 1) for c in counts])
 
     def next_units(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the same as `UnitLm`."""
+        """Return what `UnitLm.next_units` does."""
         return self.logs[[int(units[-1]) for units in sequences]]
 
 
@@ -165,10 +165,10 @@ def load_unit_lm(folder: Path) -> UnitLm:
     return UnitLm(model, int(card["K"]), positions, card, length)
 
 
-def utterances(units: Path, card: dict[str, Any]) -> list[UtteranceUnits]:
+def read_utterances(units: Path, card: dict[str, Any]) -> list[UtteranceUnits]:
     """Read the recordings that have units. card: of a model. Raises InputError for units of another
     codebook than the model's."""
-    check_same(units_card(units), card, units)
+    check_codebook(units_card(units), card, units)
     return [u for u in iterate_units(units) if len(u.runs)]
 
 

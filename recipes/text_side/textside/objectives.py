@@ -49,14 +49,15 @@ DISCRIMINATOR = 50.0  # weight of its loss beside the generator's, as of ELECTRA
 IGNORE = -100  # label where nothing is predicted
 # the head that predicts tokens, beside an encoder that was pre-trained here
 MLM_HEAD = "mlm_head/head.safetensors"
-# (generator, L) -> ids (L,), where a word begins (L,), where a sentence begins (L,)
+# called with a generator and L; returns ids (L,), whether a word begins at each (L,), whether a
+# sentence begins there (L,)
 Source = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-# ---- the start of training, and the source of sequences
+# ---- the encoder that training starts from, and the source of sequences
 
 
-def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
+def initialise(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
     """Make the encoder that training begins with.
 
     pretrained: as it is; default: with the random weights of its family; statistics: with normal
@@ -74,7 +75,7 @@ def begin(encoder: PreTrainedModel, init: str, seed: int) -> PreTrainedModel:
     return encoder
 
 
-def as_words(stream: Stream) -> Source:
+def make_source(stream: Stream) -> Source:
     """Make a source of a stream: every id is a word, and no sentence begins anywhere."""
 
     def source(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,8 +105,10 @@ def choose_tokens(
     if not len(starts) or starts[0] != 0:
         starts = np.concatenate([[0], starts])
     stops = np.append(starts[1:], length)
-    # `free` has one place more at either end: place i of the sequence is i + 1 there
-    free, pieces, filled = np.ones(length + 2, bool), [], 0
+    # place i of the sequence is i + 1 in `free`, which has one place more at either end
+    free = np.ones(length + 2, bool)
+    pieces = []
+    filled = 0
     for first in rng.permutation(len(starts)):
         if filled >= budget:
             break
@@ -115,10 +118,10 @@ def choose_tokens(
         while count > 1 and stops[first + count - 1] - starts[first] > budget - filled:
             count -= 1
         begin, end = int(starts[first]), int(stops[first + count - 1])
-        reach = slice(begin + 1, end + 1)
-        if objective == "span":
-            reach = slice(begin, end + 2)
-        if free[reach].all() and (objective != "span" or end - begin < length):
+        needed = slice(begin + 1, end + 1)
+        if objective == "span":  # with the places on both sides of the span
+            needed = slice(begin, end + 2)
+        if free[needed].all() and (objective != "span" or end - begin < length):
             free[begin + 1 : end + 1] = False
             pieces.append(np.arange(begin, end))
             filled += end - begin
@@ -182,7 +185,7 @@ class PretrainingBatches:
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
         cut, swapped = len(ids), False
         if pair:
-            # it is cut where a sentence begins, as near to the middle as possible
+            # the sequence is cut where a sentence begins, as near to the middle as possible
             sentences = np.flatnonzero(begins[1:]) + 1
             cut = len(ids) // 2
             if len(sentences):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from textside.data import dependency
+from textside.data import dependency_distance
 from textside.runs import PERPLEXITY
 
 _PUBLISHED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
@@ -107,7 +107,7 @@ def has_own_table(task: str) -> bool:
     return task in FROZEN or task in UNIT_LM or task in surfaces
 
 
-def family(arm: str) -> str:
+def parse_family(arm: str) -> str:
     """Return the kind of data without its number: shuffle of shuffle-64."""
     return re.sub(r"-\d+$", "", arm)
 
@@ -116,5 +116,10 @@ def sort_arms(arms: Iterable[str]) -> list[str]:
     """Sort arms: those of the lecture's chart in its order, shorter dependencies first, then the
     others."""
     order = list(ARTIFICIAL)
-    place = {arm: order.index(family(arm)) if family(arm) in order else len(order) for arm in arms}
-    return sorted(place, key=lambda arm: (place[arm], dependency(arm) or 0, arm))
+
+    def rank(arm: str) -> tuple[int, int, str]:
+        kind = parse_family(arm)
+        place = order.index(kind) if kind in order else len(order)
+        return place, dependency_distance(arm) or 0, arm
+
+    return sorted(set(arms), key=rank)

@@ -1,12 +1,11 @@
 """Write and read runs, and estimate their scores and gains over scratch.
 
 RESULTS/runs/TASK/ARM-SEED/scores.json has the answer or score of every test item, so that arms are
-compared on the same items. Intervals are those of `stats`, and draw items as `stats.choose_units`
-says. From `stats.FEWEST` seeds on they draw seeds and items, crossed: a run with one seed on one
-item counts as often as both were drawn together. The spread of fewer seeds is not known: the
-interval is about these, and says so. Letters: S items, R resamples, r resamples of a part of them,
-I groups of items, G seeds, C columns.
-"""
+compared on the same items. The bootstrap of intervals draws items as `stats.choose_units` says.
+From `stats.FEWEST` seeds on it draws seeds and items, crossed: the score of a seed on an item
+counts as often as the seed was drawn, times as often as the item was. The spread of fewer seeds is
+not known: then the interval is about these seeds, and says so. Letters: S items, R resamples, r
+resamples of a part of them, I groups of items, G seeds, C columns."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def score_columns(metric: str, gold: np.ndarray, predicted: np.ndarray) -> np.nd
     return predicted.astype(np.float64)[:, None]
 
 
-def score_means(metric: str, means: np.ndarray) -> np.ndarray:
+def compute_score(metric: str, means: np.ndarray) -> np.ndarray:
     """Return the score (...) of means (..., C) of `score_columns`; 0 where a correlation is not
     defined, as for equal answers to all items."""
     if metric == MCC:
@@ -373,7 +372,7 @@ class _SeedMeans:
         """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
         sides = []
         for tables in self.tables:
-            scores = [score_means(self.metric, weigh(table)) for table in tables]
+            scores = [compute_score(self.metric, weigh(table)) for table in tables]
             sides.append(np.stack(scores, axis=1))
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 

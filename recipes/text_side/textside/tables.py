@@ -1,4 +1,4 @@
-"""Make tables of scores and gains over scratch of every start, beside `published` ones."""
+"""Make tables of the scores of every arm, and of its gains over scratch, beside published ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Gains:
         return texts if any(texts) else []
 
 
-def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
+def estimate_gains(runs: Sequence[Run], baseline: str = "") -> Gains:
     """Estimate scores and gains. An arm without a seed in common with the baseline has no gain."""
     cells = group_runs(runs)
     scores = {key: estimate(cell) for key, cell in cells.items()}
@@ -69,17 +69,19 @@ def gains_of(runs: Sequence[Run], baseline: str = "") -> Gains:
     return Gains(scores, gains, metrics, seeds, baseline, notes, symbols)
 
 
-def note_on(cells: Cells, tasks: Sequence[str], *more: str) -> str:
-    """Return a note on what the intervals of these tasks draw, and more sentences."""
+def make_note(cells: Cells, tasks: Sequence[str], *sentences: str) -> str:
+    """Return a note: what the bootstrap draws for the intervals of these tasks, and sentences that
+    are not empty."""
     drawn = drawn_sentence((t, e.unit, e.groups) for (t, _), e in cells.items() if t in tasks)
-    return " ".join(filter(None, [drawn, *more]))
+    return " ".join(filter(None, [drawn, *sentences]))
 
 
 def name_column(scored: Gains, task: str) -> str:
     return f"{task} ({scored.metrics[task]})"
 
 
-def score_table(scored: Gains) -> list[Table]:
+def make_score_table(scored: Gains) -> list[Table]:
+    """Make the table of scores; none without tasks of text or speech."""
     tasks = [t for t in scored.metrics if not papers.has_own_table(t) and t not in scored.symbols]
     if not tasks:
         return []
@@ -88,13 +90,14 @@ def score_table(scored: Gains) -> list[Table]:
         if texts := scored.texts(scored.scores, tasks, arm):
             rows.append((arm, *texts))
     counts = sorted({n for (task, _), n in scored.seeds.items() if task in tasks})
-    note = note_on(scored.scores, tasks, *scored.notes)
+    note = make_note(scored.scores, tasks, *scored.notes)
     note = f"Percent; seeds: {' or '.join(map(str, counts))}. {note}"
     columns = ("start", *(name_column(scored, task) for task in tasks))
     return [Table("Scores", columns, tuple(rows), note)]
 
 
-def gain_table(scored: Gains) -> list[Table]:
+def make_gain_table(scored: Gains) -> list[Table]:
+    """Make the table of gains over the baseline; none without gains."""
     with_gain = {task for task, _ in scored.gains if not papers.has_own_table(task)}
     tasks = [task for task in (*scored.metrics, papers.MEAN) if task in with_gain]
     if not tasks:
@@ -102,13 +105,13 @@ def gain_table(scored: Gains) -> list[Table]:
     rows = []
     for arm in scored.arms:
         if texts := scored.texts(scored.gains, tasks, arm, "+"):
-            rows.append((arm, *texts, papers.ARTIFICIAL.get(papers.family(arm))))
-    note = note_on(scored.gains, tasks, papers.NOTE)
+            rows.append((arm, *texts, papers.ARTIFICIAL.get(papers.parse_family(arm))))
+    note = make_note(scored.gains, tasks, papers.NOTE)
     columns = ("start", *tasks, "published (GLUE)")
     return [Table(f"Gain over {scored.baseline}, in points", columns, tuple(rows), note)]
 
 
-def rows_beside_published(
+def make_rows_beside_published(
     scored: Gains, tasks: Sequence[str], arms: Sequence[str], published: papers.Scores
 ) -> tuple[tuple[Any, ...], ...]:
     """Make a row for the scores of every arm that was run, and one for its published scores."""
@@ -128,17 +131,17 @@ def sort_floors_last(arms: Iterable[str]) -> list[str]:
     return sorted(arms, key=lambda arm: floors.index(arm) if arm in floors else -1)
 
 
-def frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
+def make_frozen_table(scored: Gains, runs: Sequence[Run]) -> list[Table]:
     """Make the lecture's table of the frozen transformer, with its floors."""
     tasks = [task for task in papers.FROZEN if task in scored.metrics]
     if not tasks:
         return []
-    rows = rows_beside_published(scored, tasks, sort_floors_last(scored.arms), papers.FROZEN)
+    rows = make_rows_beside_published(scored, tasks, sort_floors_last(scored.arms), papers.FROZEN)
     floors = "; ".join(
         f"{arm}, {what}" for arm, what in papers.FLOORS.items() if arm in scored.arms
     )
     floors = floors and f"Floors, which are no encoders: {floors}."
-    note = note_on(scored.scores, tasks, floors, describe_rates(runs), papers.FROZEN_NOTE)
+    note = make_note(scored.scores, tasks, floors, describe_rates(runs), papers.FROZEN_NOTE)
     return [Table("The frozen transformer, accuracy", ("start", *tasks), rows, note)]
 
 
@@ -157,7 +160,7 @@ def describe_rates(runs: Iterable[Run]) -> str:
     return " ".join(sentences)
 
 
-def depth_table(runs: Sequence[Run]) -> list[Table]:
+def make_depth_table(runs: Sequence[Run]) -> list[Table]:
     """Tabulate scores of ListOps by the depth of the expressions, which runs of floors have."""
     runs = [run for run in runs if run.task == "listops"]
     described = next((run for run in runs if run.expressions), None)
@@ -181,14 +184,14 @@ def depth_table(runs: Sequence[Run]) -> list[Table]:
     return [Table("ListOps by depth", ("start", *heads), tuple(rows), note)]
 
 
-def symbol_table(scored: Gains) -> list[Table]:
+def make_symbol_table(scored: Gains) -> list[Table]:
     """Make the lecture's table of four arms on DNA, proteins and music."""
     tasks = [task for task in scored.metrics if task in scored.symbols]
     if not tasks:
         return []
     arms = [*papers.SYMBOL_ARMS, *(arm for arm in scored.arms if arm not in papers.SYMBOL_ARMS)]
-    rows = rows_beside_published(scored, tasks, arms, papers.SYMBOLS)
-    note = note_on(
+    rows = make_rows_beside_published(scored, tasks, arms, papers.SYMBOLS)
+    note = make_note(
         scored.scores, tasks, papers.SYMBOL_NOTE, *dict.fromkeys(scored.symbols.values())
     )
     columns = ("start", *(name_column(scored, task) for task in tasks))
@@ -198,12 +201,12 @@ def symbol_table(scored: Gains) -> list[Table]:
 # ---- curves
 
 
-def points_of(curve: Iterable[Mapping[str, Any]]) -> list[Point]:
+def list_points(curve: Iterable[Mapping[str, Any]]) -> list[Point]:
     """Return the points of a curve of `fit_and_score` that have a loss."""
     return [(p["step"], p["loss"], p["score"]) for p in curve if p["loss"] is not None]
 
 
-def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
+def average_curves(seeds: Sequence[Sequence[Point]]) -> list[Point]:
     """Return the mean over seeds at every number of steps that all of them have."""
     frame = pd.DataFrame([point for points in seeds for point in points])
     by_step = frame.groupby(0)
@@ -211,17 +214,21 @@ def mean_curve(seeds: Sequence[Sequence[Point]]) -> list[Point]:
     return [(float(step), float(loss), float(score)) for step, loss, score in common.itertuples()]
 
 
-def score_at(points: Sequence[Point], loss: float) -> float:
+def interpolate_score(points: Sequence[Point], loss: float) -> float:
     """Return the score where the training loss first falls to `loss`, interpolated between two
     points of a curve."""
-    for before, after in zip([points[0], *points], points, strict=False):
-        if after[1] <= loss:
-            share = (before[1] - loss) / (before[1] - after[1]) if before[1] > after[1] else 1.0
-            return before[2] + share * (after[2] - before[2])
-    return points[-1][2]
+    (_, loss_before, score_before), *_ = points
+    for _, loss_after, score_after in points:
+        if loss_after <= loss:
+            share = 1.0
+            if loss_before > loss_after:
+                share = (loss_before - loss) / (loss_before - loss_after)
+            return score_before + share * (score_after - score_before)
+        loss_before, score_before = loss_after, score_after
+    return score_before
 
 
-def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
+def make_equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
     """Compare the test scores of starts at the lowest training loss that all of them reach, which
     is generalisation without optimisation; a table of text and one of symbols."""
     note = (
@@ -232,23 +239,26 @@ def equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
     for symbols, title in ((False, EQUAL_LOSS), (True, f"{EQUAL_LOSS}, symbols that are no text")):
         curves: dict[str, dict[str, list[list[Point]]]] = {}
         for run in runs:
-            points = points_of(run.curve)
+            points = list_points(run.curve)
             if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
                 curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
         curves = {task: by_arm for task, by_arm in curves.items() if len(by_arm) > 1}
         arms = papers.sort_arms({arm for by_arm in curves.values() for arm in by_arm})
         rows: list[tuple[Any, ...]] = []
         for task, by_arm in curves.items():
-            means = {arm: mean_curve(seeds) for arm, seeds in by_arm.items()}
+            means = {arm: average_curves(seeds) for arm, seeds in by_arm.items()}
             level = max(min(point[1] for point in points) for points in means.values())
-            scores = [100 * score_at(means[arm], level) if arm in means else None for arm in arms]
+            scores: list[float | None] = []
+            for arm in arms:
+                value = interpolate_score(means[arm], level) if arm in means else None
+                scores.append(None if value is None else 100 * value)
             rows.append((task, f"{level:.3f}", *scores))
         if rows:
             tables.append(Table(title, ("task", "training loss", *arms), tuple(rows), note))
     return tables
 
 
-def plateau_tables(runs: Sequence[Run]) -> list[Table]:
+def make_plateau_tables(runs: Sequence[Run]) -> list[Table]:
     """Tabulate the steps after which DUAL reaches FF1 25 and 50; short trainings reach only the
     first."""
     curves = {(r.arm, r.seed): r.curve for r in runs if r.task == "dual" and len(r.curve) > 1}
@@ -274,12 +284,12 @@ def plateau_tables(runs: Sequence[Run]) -> list[Table]:
                     mine, text = steps[arm, seed], steps["text", seed]
                     later.append(None if mine is None or text is None else mine - text)
             each = (str(steps.get((arm, seed)) or "–") for seed in seeds)
-            rows.append((arm, *each, mean_steps(own), mean_steps(later, "+")))
+            rows.append((arm, *each, average_steps(own), average_steps(later, "+")))
         tables.append(Table(f"Steps of DUAL to FF1 {score}", columns, tuple(rows), note))
     return tables
 
 
-def mean_steps(values: Sequence[int | None], sign: str = "") -> str:
+def average_steps(values: Sequence[int | None], sign: str = "") -> str:
     reached = [n for n in values if n is not None]
     if not reached or len(reached) < len(values):
         return "–"
@@ -289,37 +299,37 @@ def mean_steps(values: Sequence[int | None], sign: str = "") -> str:
 # ---- units, surfaces, languages
 
 
-def unit_lm_table(scored: Gains) -> list[Table]:
+def make_unit_lm_table(scored: Gains) -> list[Table]:
     """Tabulate the scores of language models of units, and the gains of starts."""
     tasks = [task for task in papers.UNIT_LM if task in scored.metrics]
     if not tasks:
         return []
-    rows = scores_and_gains(scored, tasks)
+    rows = make_score_and_gain_rows(scored, tasks)
     gained = any(arm != scored.baseline for _, arm in scored.gains)
     if gained and any(papers.UNIT_LM[task] for task in tasks):
         name = f"a text-pre-trained start over {scored.baseline}, published"
         rows.append((name, *(papers.UNIT_LM[task] for task in tasks)))
     chance = "Chance: 50 % of spot-the-word and of same or different."
-    note = note_on(scored.scores, tasks, chance, *scored.notes, papers.UNIT_LM_NOTE)
+    note = make_note(scored.scores, tasks, chance, *scored.notes, papers.UNIT_LM_NOTE)
     heads = [t if t == PERPLEXITY else f"{t} ({scored.metrics[t]}, %)" for t in tasks]
     return [Table("A language model of units", ("start", *heads), tuple(rows), note)]
 
 
-def surface_tables(scored: Gains) -> list[Table]:
+def make_surface_tables(scored: Gains) -> list[Table]:
     """Make a table for each kind of reader."""
     tables = []
     for kind in papers.READERS:
         titles = {f"{kind}-{name}": title for name, title in papers.SURFACES.items()}
         tasks = [task for task in titles if task in scored.metrics]
         if tasks:
-            rows = tuple(scores_and_gains(scored, tasks))
-            note = note_on(scored.scores, tasks, papers.SURFACE_NOTE)
+            rows = tuple(make_score_and_gain_rows(scored, tasks))
+            note = make_note(scored.scores, tasks, papers.SURFACE_NOTE)
             heads = ("start", *(titles[task] for task in tasks))
             tables.append(Table(f"Loss surfaces: {kind}", heads, rows, note))
     return tables
 
 
-def scores_and_gains(scored: Gains, tasks: Sequence[str]) -> list[tuple[Any, ...]]:
+def make_score_and_gain_rows(scored: Gains, tasks: Sequence[str]) -> list[tuple[Any, ...]]:
     """Make a row for the scores of every arm, and one for its gains over the baseline."""
     rows: list[tuple[Any, ...]] = []
     for arm in scored.arms:
@@ -330,20 +340,21 @@ def scores_and_gains(scored: Gains, tasks: Sequence[str]) -> list[tuple[Any, ...
     return rows
 
 
-def language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run]) -> list[Table]:
+def make_language_tables(results: Path, runs: Sequence[Run], exact: Sequence[Run]) -> list[Table]:
     """Make the tables of alignment by layer, token translation with examples, and zero-shot
     question answering. exact: the exact matches of question answering."""
     prefixes = (f"{papers.ALIGNMENT}-", f"{papers.CONVERTED}-", f"{papers.PRECISION}-", "text-qa")
-    scored = gains_of([run for run in runs if run.task.startswith(prefixes)])
-    matches = gains_of(exact).scores
+    scored = estimate_gains([run for run in runs if run.task.startswith(prefixes)])
+    matches = estimate_gains(exact).scores
     return [
-        *alignment_table(results, scored),
-        *translation_tables(results, scored),
-        *zero_shot_table(scored, matches),
+        *make_alignment_table(results, scored),
+        *make_translation_tables(results, scored),
+        *make_zero_shot_table(scored, matches),
     ]
 
 
-def alignment_table(results: Path, scored: Gains) -> list[Table]:
+def make_alignment_table(results: Path, scored: Gains) -> list[Table]:
+    """Make the table of ranks of translations, a column a layer; none without such runs."""
     cards = {}
     for path in sorted(results.glob(f"runs/{papers.ALIGNMENT}/*/card.json")):
         cards[path.parent.name.rpartition("-")[0]] = read_json(path)
@@ -365,7 +376,8 @@ def alignment_table(results: Path, scored: Gains) -> list[Table]:
     return [Table("Mean reciprocal rank of translations", columns, tuple(rows), note)]
 
 
-def translation_tables(results: Path, scored: Gains) -> list[Table]:
+def make_translation_tables(results: Path, scored: Gains) -> list[Table]:
+    """Make the tables of token translation and of examples; none without such runs."""
     cards: dict[str, Any] = {}  # arm -> card of its first seed
     for path in sorted(results.glob("runs/translation/*/card.json"), reverse=True):
         cards[path.parent.name.rpartition("-")[0]] = read_json(path)
@@ -394,7 +406,11 @@ def translation_tables(results: Path, scored: Gains) -> list[Table]:
     ]
 
 
-def zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
+def make_zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
+    """Make the table of readers that answer in a language which they were not trained on.
+
+    matches: exact matches.
+    """
     others = sorted(task for task in scored.metrics if papers.OTHER_LANGUAGE.match(task))
     if not others:
         return []

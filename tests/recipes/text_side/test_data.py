@@ -1,6 +1,6 @@
 """Artificial data have the property that their name says, and no other."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 
 import numpy as np
@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from speechssl.errors import InputError
 from textside import data
 
-V = 97
+SYMBOLS = 97  # ids of a vocabulary
 
 
-def drawn(stream, length, seed=0):
-    made = stream(np.random.default_rng(seed), length)
-    assert made.shape == (length,) and made.dtype == np.int64
-    return made
+def draw(name, length, symbols=SYMBOLS, seed=0):
+    """Draw a sequence (L,) from the artificial data of this name."""
+    ids = data.make_stream(name, symbols)(np.random.default_rng(seed), length)
+    assert ids.shape == (length,)
+    assert ids.dtype == np.int64
+    return ids
 
 
 @given(
@@ -25,11 +27,11 @@ def drawn(stream, length, seed=0):
     st.integers(0, 10**6),
     st.sampled_from(("random", "nested", "flat", "flat-3", "shuffle-4", "copy-5")),
 )
-def test_a_stream_has_its_length_and_ids_of_the_vocabulary_and_is_its_seeds(length, seed, name):
-    stream = data.make_stream(name, V)
-    made = drawn(stream, length, seed)
-    assert 0 <= made.min() and made.max() < V
-    assert np.array_equal(made, drawn(stream, length, seed))
+def test_a_sequence_has_ids_of_the_vocabulary_and_follows_from_the_seed(length, seed, name):
+    ids = draw(name, length, seed=seed)
+    assert ids.min() >= 0
+    assert ids.max() < SYMBOLS
+    assert np.array_equal(ids, draw(name, length, seed=seed))
 
 
 @given(st.integers(1, 30), st.integers(0, 10**6))
@@ -41,69 +43,95 @@ def test_nested_pairs_close_in_reverse_order(pairs, seed):
             stack.append(number)
         else:
             assert stack.pop() == number
-    assert not stack and opens.sum() == pairs
-    made = drawn(data.make_stream("nested", 10**6), 2 * pairs, seed).tolist()
-    assert set(Counter(made).values()) <= {2, 4, 6}
+    assert not stack
+    assert opens.sum() == pairs
+    # of a million ids few are drawn for several pairs
+    counts = Counter(draw("nested", 2 * pairs, symbols=10**6, seed=seed).tolist())
+    assert set(counts.values()) <= {2, 4, 6}
 
 
 def test_brackets_of_dyck_open_and_close_with_ids_of_their_own():
-    made, stack = drawn(data.make_stream("dyck-5", 10), 200), []
-    for token in made:
+    ids = draw("dyck-5", length=200, symbols=10)  # 0 to 4 open, 5 to 9 close
+    stack = []
+    for token in ids:
         if token < 5:
             stack.append(token)
         else:
             assert stack.pop() + 5 == token
-    assert not stack and set(made) == set(range(10))
+    assert not stack
+    assert set(ids) == set(range(10))
 
 
 @pytest.mark.parametrize("farthest", [1, 3, 40])
 def test_flat_partners_lie_within_reach_and_cross(farthest):
-    made = drawn(data.make_stream(f"flat-{farthest}", 10**6), 400)
-    places = {}
-    for place, token in enumerate(made.tolist()):
-        places.setdefault(token, []).append(place)
+    ids = draw(f"flat-{farthest}", length=400, symbols=10**6)
+    places = defaultdict(list)  # id -> places
+    for place, token in enumerate(ids.tolist()):
+        places[token].append(place)
     pairs = [p for p in places.values() if len(p) == 2]
-    assert max(b - a for a, b in pairs) <= farthest and len(pairs) > 120
+    assert len(pairs) > 120  # of 200; some places find no partner
+    assert max(b - a for a, b in pairs) <= farthest
     crossing = any(a < c < b < d for a, b in pairs for c, d in pairs)
     assert crossing == (farthest > 1)
 
 
 @pytest.mark.parametrize("run", [4, 6, 64])
 def test_shuffled_runs_are_successive_ids_out_of_order(run):
-    made = drawn(data.make_stream(f"shuffle-{run}", 10 * run), 4 * run).reshape(4, run)
-    assert all(
-        np.array_equal(np.sort(part), np.arange(part.min(), part.min() + run)) for part in made
-    )
-    assert any(not np.array_equal(np.sort(part), part) for part in made)
+    ids = draw(f"shuffle-{run}", length=4 * run, symbols=10 * run).reshape(4, run)
+    for part in ids:
+        assert np.array_equal(np.sort(part), np.arange(part.min(), part.min() + run))
+    assert any(not np.array_equal(np.sort(part), part) for part in ids)
 
 
-def test_a_copy_is_one():
-    made = drawn(data.make_stream("copy", V), 20)
-    assert np.array_equal(made[:10], made[10:])
-    made = drawn(data.make_stream("copy-3", V), 12).reshape(2, 2, 3)
-    assert np.array_equal(made[:, 0], made[:, 1])
+def test_the_second_half_of_a_copy_is_the_first():
+    ids = draw("copy", length=20)
+    assert np.array_equal(ids[:10], ids[10:])
 
 
-def test_unigram_and_bigram_are_as_frequent_as_in_the_text():
-    text = np.array([0, 1, 2] * 50 + [3])  # 0 is always followed by 1, 1 by 2
-    rng = np.random.default_rng(0)
-    shares = np.bincount(data.make_stream("unigram", V, text)(rng, 6000), minlength=4) / 6000
-    assert shares == pytest.approx([0.331, 0.331, 0.331, 0.007], abs=0.03)
-    made = data.make_stream("bigram", V, text)(rng, 3000).tolist()
-    follows = {a: {b for x, b in pairwise(made) if x == a} for a in (0, 1, 2)}
-    assert follows == {0: {1}, 1: {2}, 2: {0, 3}}
+def test_every_piece_of_a_copy_of_pieces_comes_twice():
+    pieces = draw("copy-3", length=12).reshape(2, 2, 3)
+    assert np.array_equal(pieces[:, 0], pieces[:, 1])
 
 
-def test_names_say_how_far_dependencies_reach():
-    named = map(data.dependency, ("shuffle-64", "flat-8", "copy-4", "nested", "dyck-8", "english"))
-    assert list(named) == [64, 8, 4, None, None, None]
-    for name in ("bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"):
-        with pytest.raises(InputError):
-            data.make_stream(name, V)
+TEXT = np.array([0, 1, 2] * 50 + [3])  # 0 is always followed by 1, 1 by 2
+
+
+def test_unigram_ids_are_as_frequent_as_in_the_text():
+    ids = data.make_stream("unigram", SYMBOLS, TEXT)(np.random.default_rng(0), 6000)
+    shares = np.bincount(ids, minlength=4) / 6000
+    in_text = np.bincount(TEXT) / len(TEXT)
+    assert shares == pytest.approx(in_text, abs=0.03)
+
+
+def test_bigram_ids_follow_each_other_as_in_the_text():
+    ids = data.make_stream("bigram", SYMBOLS, TEXT)(np.random.default_rng(0), 3000)
+    followers = defaultdict(set)
+    for first, second in pairwise(ids.tolist()):
+        followers[first].add(second)
+    assert followers[0] == {1}
+    assert followers[1] == {2}
+    assert followers[2] == {0, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "distance"),
+    [("shuffle-64", 64), ("flat-8", 8), ("copy-4", 4), ("nested", None), ("dyck-8", None)],
+)
+def test_a_name_says_how_far_dependencies_reach(name, distance):
+    assert data.dependency_distance(name) == distance
+
+
+@pytest.mark.parametrize(
+    "name", ["bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"]
+)
+def test_unknown_names_and_numbers_beyond_the_vocabulary_are_refused(name):
+    with pytest.raises(InputError):
+        data.make_stream(name, SYMBOLS)
 
 
 @pytest.fixture
 def folder(tmp_path):
+    """A folder with two text files."""
     (tmp_path / "more").mkdir()
     (tmp_path / "a.txt").write_text(
         "The lake is old. It was\nnamed by Dr. Ox!\n\nA second paragraph.\n"
@@ -137,11 +165,20 @@ def test_sentences_end_with_their_marks(text, sentences):
 def test_tokens_know_where_words_and_sentences_begin(folder):
     text = data.load_text(folder)
     tokenizer = data.train_vocabulary(text.paragraphs, 60)
-    found = data.tokenise(text, tokenizer)
-    pieces = tokenizer.convert_ids_to_tokens(found.ids.tolist())
-    assert [p.startswith("##") for p in pieces] == [not begins for begins in found.words]
-    assert found.sentences.sum() == sum(len(data.split_sentences(p)) for p in text.paragraphs)
+    tokens = data.tokenise(text, tokenizer)
+    pieces = tokenizer.convert_ids_to_tokens(tokens.ids.tolist())
+    begins_word = [not piece.startswith("##") for piece in pieces]
+    assert tokens.words.tolist() == begins_word
+    sentences = [data.split_sentences(paragraph) for paragraph in text.paragraphs]
+    assert tokens.sentences.sum() == sum(map(len, sentences))
     assert "".join(p.removeprefix("##") for p in pieces).startswith("thelakeisold.")
-    part, words, _ = found.draw_part(np.random.default_rng(0), 5)
-    assert len(part) == len(words) == 5
-    assert len(found.draw_part(np.random.default_rng(0), 10**4)[0]) == len(found.ids)
+
+
+def test_a_part_of_a_text_has_the_length_or_is_the_whole_text(folder):
+    text = data.load_text(folder)
+    tokens = data.tokenise(text, data.train_vocabulary(text.paragraphs, 60))
+    ids, words, _ = tokens.draw_part(np.random.default_rng(0), 5)
+    assert len(ids) == 5
+    assert len(words) == 5
+    whole, _, _ = tokens.draw_part(np.random.default_rng(0), 10_000)
+    assert len(whole) == len(tokens.ids)

@@ -1,26 +1,28 @@
-"""What the lectures say of two starts, against runs whose answers are known."""
+"""Claims of the lectures about two starts are judged rightly, on runs whose answers are known."""
 
 import numpy as np
 import pytest
 
 from speechssl.stats import BootstrapUnits
-from textside.claims import agreement, verdict
+from textside.claims import decide_claim, judge_claims
 from textside.runs import Run
 
 
-def runs(task, arm, share, metric="accuracy", seeds=3, symbols=False):
-    """Items of which the first `share` are right, alike in every seed."""
+def make_runs(task, arm, share, metric="accuracy", symbols=False):
+    """Make a run for each of three seeds: of 200 items the first `share` are right in all."""
     names = tuple(f"i{n}" for n in range(200))
     units = BootstrapUnits("item", tuple((name,) for name in names))
     right = (np.arange(200) < 200 * share)[:, None].astype(float)
-    return [
-        Run(task, arm, seed, metric, right, names, units, symbols=symbols) for seed in range(seeds)
-    ]
+    runs = []
+    for seed in range(3):
+        runs.append(Run(task, arm, seed, metric, right, names, units, symbols=symbols))
+    return runs
 
 
-def verdicts(made):
-    """By task and start."""
-    return {row[2]: (row[3], row[5]) for table in agreement(made) for row in table.rows}
+def judge(runs):
+    """Return task and start -> published scores, and judgement."""
+    (table,) = judge_claims(runs)
+    return {start: (published, judgement) for _, _, start, published, _, judgement in table.rows}
 
 
 @pytest.mark.parametrize(
@@ -36,37 +38,46 @@ def verdicts(made):
     ],
 )
 def test_the_interval_decides(sign, low, high, expected):
-    assert verdict(sign, low, high, 2.0) == expected
+    assert decide_claim(sign, low, high, margin=2.0) == expected
 
 
-def test_claims_are_of_what_was_run_and_of_the_seeds_that_both_have():
-    made = []
-    for arm, share in (("scratch", 0.5), ("random", 0.8), ("shuffle-64", 0.3), ("x", 1)):
-        made += runs("order", arm, share)
-    made += runs("topic", "scratch", 0.5) + runs("topic", "shuffle-64", 0.69)
-    made += runs("h3", "random", 0.5, symbols=True) + runs("h3", "bert", 0.9, symbols=True)
-    made += runs("listops", "frozen", 0.5, "share") + runs("listops", "default", 0.5, "share")
-    # published: both 100
-    made += runs("bit-xor", "frozen", 0.5, "share") + runs("bit-xor", "default", 0.1, "share")
-    made += runs("dual", "text", 0.5, "ff1")[:1] + runs("dual", "text.scratch", 0.1, "ff1")[1:]
-    assert verdicts(made) == {
+def test_claims_are_about_arms_that_were_run_with_the_same_seeds():
+    runs = [
+        *make_runs("order", "scratch", 0.5),
+        *make_runs("order", "random", 0.8),
+        *make_runs("order", "shuffle-64", 0.3),
+        *make_runs("order", "x", 1),  # no claim is about x
+        *make_runs("topic", "scratch", 0.5),
+        *make_runs("topic", "shuffle-64", 0.69),
+        *make_runs("h3", "random", 0.5, symbols=True),
+        *make_runs("h3", "bert", 0.9, symbols=True),
+        *make_runs("listops", "frozen", 0.5, "share"),
+        *make_runs("listops", "default", 0.5, "share"),
+        *make_runs("bit-xor", "frozen", 0.5, "share"),  # published: both 100, so no claim
+        *make_runs("bit-xor", "default", 0.1, "share"),
+        *make_runs("dual", "text", 0.5, "ff1")[:1],  # seed 0
+        *make_runs("dual", "text.scratch", 0.1, "ff1")[1:],  # seeds 1 and 2
+    ]
+    assert judge(runs) == {
         "order: random against scratch": ("≈ 0", "no"),
         "order, topic: shuffle-64 against scratch": ("most of English's", "within the interval"),
         "h3: bert against random": ("83.0 against 75.6", "yes"),
         "listops: frozen against default": ("38.4 against 34.3", "within the interval"),
     }
-    assert agreement(runs("order", "x", 1)) == []
+    assert judge_claims(make_runs("order", "x", 1)) == []
 
 
-def test_a_start_that_is_not_above_the_floor_of_its_task_agrees_with_nothing_by_itself():
-    floors = {"listops": {"majority": 0.1, "outer-operator": 0.5}, "digits": {"nearest-mean": 0.2}}
-    made = [
-        run
-        for task, floor in floors.items()
-        for arm, share in ({"frozen": 0.5, "default": 0.3} | floor).items()
-        for run in runs(task, arm, share, "share")
+def test_a_judgement_says_that_a_start_is_not_above_the_floor_of_its_task():
+    runs = [
+        *make_runs("listops", "frozen", 0.5, "share"),
+        *make_runs("listops", "default", 0.3, "share"),
+        *make_runs("listops", "majority", 0.1, "share"),  # floors
+        *make_runs("listops", "outer-operator", 0.5, "share"),
+        *make_runs("digits", "frozen", 0.5, "share"),
+        *make_runs("digits", "default", 0.3, "share"),
+        *make_runs("digits", "nearest-mean", 0.2, "share"),  # a floor
     ]
-    assert verdicts(made) == {
+    assert judge(runs) == {
         "listops: frozen against default": (
             "38.4 against 34.3",
             "yes; frozen is not above the floor outer-operator",

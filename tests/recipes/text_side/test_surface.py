@@ -1,5 +1,5 @@
-"""Loss surfaces: directions, what is taken of lines, starts that are made again, killed runs, and
-the figures of the page."""
+"""`surface` measures losses along lines and in planes around a reader, from the start that its
+training had, and goes on after a kill; `plateau` scores DUAL as it learns."""
 
 from dataclasses import replace
 
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import plateau as program
-from gains import Gains, gains_tables
+import plateau
+from gains import Gains, make_tables
 from speechssl.artifacts import read_json
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
@@ -19,11 +19,12 @@ from speechssl.dual.train import train_dual
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.timing import FrameGrid, RunLength
+from speechssl.units.storage import load_units
 from surface import (
     Losses,
     Surface,
+    draw_direction,
     measure_lines,
-    random_direction,
     read_windows,
     remake_start,
     surface,
@@ -34,33 +35,24 @@ from textside.runs import count_steps
 from ...files import change_json, change_lines, refused
 
 GRID = FrameGrid(16_000, 320, 400)
-SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}
+SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}  # options of Surface
 
 
-def around(corpus, reader, results, arm, **more):
-    surface(Surface(corpus=corpus, reader=reader, results=results, arm=arm, **SMALL | more))
-
-
-def options(encoder, rate=1e-3, **changes):
-    """changes: of the training."""
-    few = {"steps": 2, "warmup_steps": 0, "log_every": 1, "bf16": False}
-    training = TrainingOptions(learning_rate=rate, **few | changes)
+def make_qa_options(encoder, learning_rate=1e-3, steps=2, seed=0):
+    training = TrainingOptions(
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=0,
+        log_every=1,
+        bf16=False,
+        seed=seed,
+    )
     return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
-
-
-def dual(corpus, units, out, arm, qa):
-    train_dual(TrainDual(corpus=corpus, units=units, out=out, assignment=arm, qa=qa))
-
-
-def learn(corpus, units, results, qa, **more):
-    """Train and score on the split of training, by default at every step."""
-    usual = {"arm": "x", "assignment": "random", "eval_split": "train", "eval_every": 1}
-    places = {"corpus": corpus, "units": units, "results": results}
-    program.plateau(program.Plateau(**places, qa=qa, **usual | more))
 
 
 @pytest.fixture
 def corpus(mini_corpus, save_units):
+    """The folder of a corpus whose questions have one answer; its units lie beside it."""
     root = mini_corpus((16_000, 24_123, 20_000))
     answer = {"text": "silver", "start": 0.3, "end": 0.6, "char_start": 4}
     change_lines(root / "train/questions.jsonl", {"text": "who", "answers": [answer]})
@@ -79,12 +71,12 @@ def corpus(mini_corpus, save_units):
 def test_random_directions_are_as_long_as_the_weights_row_by_row():
     matrix = torch.tensor([[3.0, 4.0], [0.0, 0.5]])
     end = {"matrix": matrix, "bias": torch.tensor([1.0, 2.0]), "dead": torch.zeros(2, 2)}
-    found, again, other = (random_direction(end, seed) for seed in (0, 0, 1))
-    assert found["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
-    assert not found["bias"].any()
-    assert not found["dead"].any()
-    assert found["matrix"].equal(again["matrix"])
-    assert not found["matrix"].equal(other["matrix"])
+    direction = draw_direction(end, seed=0)
+    assert direction["matrix"].norm(dim=1).tolist() == pytest.approx([5.0, 0.5])
+    assert not direction["bias"].any()
+    assert not direction["dead"].any()
+    assert direction["matrix"].equal(draw_direction(end, seed=0)["matrix"])
+    assert not direction["matrix"].equal(draw_direction(end, seed=1)["matrix"])
 
 
 def test_hill_and_rise_of_curves_that_are_known():
@@ -93,29 +85,33 @@ def test_hill_and_rise_of_curves_that_are_known():
     path = np.array([[9.0, 9.0], [4.0, 2.0], [5.0, 1.0], [2.0, 0.0]])
     random = {"at": np.array([-1.0, 0.0, 1.0]), "train": np.array([[3.0], [2.0], [5.0]])}
     lines = {"path": {"at": at, "train": path, "dev": path + 1}, "random": random}
-    found = measure_lines(lines, "dual", "train", "dev")
-    values = {name: [v for _, v in items.values()] for name, items in found.items()}
-    assert values[f"dual-{HILL}"] == values[f"dual-{END_TRAIN}"] == [2.0, 0.0]
+    measures = measure_lines(lines, "dual", "train", "dev")
+    values = {task: [value for _, value in items.values()] for task, items in measures.items()}
+    assert values[f"dual-{HILL}"] == [2.0, 0.0]
+    assert values[f"dual-{END_TRAIN}"] == [2.0, 0.0]
     assert values["dual-loss-dev"] == [3.0, 1.0]
-    assert values[f"dual-{RISE}"] == [2.0]
-    assert all(map(has_own_table, found))
+    assert values[f"dual-{RISE}"] == [2.0]  # the mean of 1 and 3
+    assert all(map(has_own_table, measures))
     assert not has_own_table("dual")
 
 
 @pytest.mark.parametrize(("kind", "trained"), [("text-qa", "all"), ("dual", "adapters")])
 def test_the_start_is_made_again_as_training_had_it(kind, trained, corpus, checkpoint, tmp_path):
-    # a rate so small that it stays where it was
-    made, reader = options(str(checkpoint("BERT")), rate=1e-12, seed=3), tmp_path / "reader"
-    made = replace(made, trained=trained)
+    reader = tmp_path / "reader"
+    # a learning rate so small that the reader stays where it began
+    qa = make_qa_options(str(checkpoint("BERT")), learning_rate=1e-12, seed=3)
+    qa = replace(qa, trained=trained)
     if kind == "dual":
-        dual(corpus, tmp_path / "units", reader, "random", made)
+        units = tmp_path / "units"
+        train_dual(TrainDual(corpus=corpus, units=units, out=reader, assignment="random", qa=qa))
     else:
-        train_text_qa(TrainTextQa(corpus=corpus, out=reader, qa=made))
+        train_text_qa(TrainTextQa(corpus=corpus, out=reader, qa=qa))
     model, _, card = load_reader(reader)
     first = remake_start(corpus, reader, card, model)
     for name, value in model.state_dict().items():
         error = (first[name] - value).abs().max()
-        assert error <= first[name].abs().max() / 100 + 1e-9, name  # int8
+        rounding = first[name].abs().max() / 100  # matrices are saved in int8
+        assert error <= rounding + 1e-9, name
     assert any(value.ndim > 1 and value.abs().max() > 0 for value in first.values())
     change_json(reader / "made_from.json", text_weights="others")
     refused("did not begin as", remake_start, corpus, reader, card, model)
@@ -126,19 +122,30 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     corpus, checkpoint, tmp_path, dies_in, capsys
 ):
     units, results = tmp_path / "units", tmp_path / "results"
+    qa = make_qa_options(str(checkpoint("BERT")))
     for arm in ("scratch", "random"):
-        dual(corpus, units, tmp_path / arm, arm, options(str(checkpoint("BERT"))))
-    around(corpus, tmp_path / "scratch", results, "scratch", units=units)
+        out = tmp_path / arm
+        train_dual(TrainDual(corpus=corpus, units=units, out=out, assignment=arm, qa=qa))
+
+    def measure_around(arm):
+        reader = tmp_path / arm
+        options = Surface(
+            corpus=corpus, reader=reader, results=results, arm=arm, units=units, **SMALL
+        )
+        surface(options)
+
+    measure_around("scratch")
     with dies_in(Losses, "_losses", 4):
-        around(corpus, tmp_path / "random", results, "random", units=units)
+        measure_around("random")
     folder = results / "runs/dual-surface/random-0"
-    kept = (folder / "points.jsonl").read_text()
-    assert len(kept.splitlines()) == 3
-    (folder / "points.jsonl").write_text(f'{kept}{{"path 0.5')  # cut short
+    before = (folder / "points.jsonl").read_text()
+    assert len(before.splitlines()) == 3
+    (folder / "points.jsonl").write_text(f'{before}{{"path 0.5')  # a line that a kill cut short
     capsys.readouterr()
-    around(corpus, tmp_path / "random", results, "random", units=units)
-    assert (folder / "points.jsonl").read_text().startswith(kept)
-    assert "16 points" in capsys.readouterr().out  # 5 + 3 of lines, 2 planes of 4
+    measure_around("random")
+    assert (folder / "points.jsonl").read_text().startswith(before)
+    # lines: three points and both ends of the path; three random ones; two planes of 2 x 2
+    assert "16 points" in capsys.readouterr().out
     parts = read_json(folder / "surface.json")["parts"]
     path, random = parts["path"], parts["random"]
     end = path["train"][path["at"].index(1.0)]
@@ -146,42 +153,78 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     assert np.shape(parts["plane"]["train"]) == (2, 2)
     assert end == pytest.approx(random["train"][random["at"].index(0.0)], abs=1e-5)
     model, layout, card = load_reader(tmp_path / "random")
-    places = {"corpus": corpus, "reader": tmp_path / "random", "units": units}
-    o = Surface(**places, results=results, arm="random", **SMALL)
+    o = Surface(
+        corpus=corpus,
+        reader=tmp_path / "random",
+        units=units,
+        results=results,
+        arm="random",
+        **SMALL,
+    )
     windows = read_windows("train", model, layout, card, o)
-    assert end == pytest.approx(np.mean([float(model(**w)["loss"]) for w in windows]), abs=1e-4)
+    losses = [float(model(**window)["loss"]) for window in windows]
+    assert end == pytest.approx(np.mean(losses), abs=1e-4)
     rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
     assert rows["dual-loss-train", "random"].value == pytest.approx(end)
     assert rows["dual-hill", "random"].metric == "nats"
-    (table,) = gains_tables(Gains(results=results))
+    (table,) = make_tables(Gains(results=results))
     assert table.title == "Loss surfaces: dual"
     assert [row[0] for row in table.rows] == ["random", "random over scratch", "scratch"]
 
 
-def test_a_curve_ends_in_the_score_of_its_items_of_which_those_without_units_are_wrong(
-    corpus, checkpoint, tmp_path, monkeypatch
-):
-    every, lost = program.load_units, load_corpus(corpus, "train").questions[0].id
-    monkeypatch.setattr(
-        program, "load_units", lambda f: {k: v for k, v in every(f).items() if k != lost}
-    )
-    encoder, results = str(checkpoint("BERT")), tmp_path / "results"
+@pytest.fixture
+def plateau_results(corpus, checkpoint, tmp_path):
+    """A folder of results: DUAL from two starts with two seeds, trained and scored on one split."""
+    results = tmp_path / "results"
     for seed in (0, 1):
         for arm in ("scratch", "random"):
-            qa = options(encoder, seed=seed, steps=4)
-            learn(corpus, tmp_path / "units", results, qa, arm=arm, assignment=arm, eval_every=2)
-    scores = read_json(results / "runs/dual/random-0/scores.json")
+            options = plateau.Plateau(
+                corpus=corpus,
+                units=tmp_path / "units",
+                results=results,
+                arm=arm,
+                assignment=arm,
+                eval_split="train",
+                eval_every=2,
+                qa=make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4),
+            )
+            plateau.plateau(options)
+    return results
+
+
+@pytest.fixture
+def question_without_units(corpus, monkeypatch):
+    """The id of a question whose units `plateau` does not find."""
+    name = load_corpus(corpus, "train").questions[0].id
+
+    def load_others(folder):
+        return {k: runs for k, runs in load_units(folder).items() if k != name}
+
+    monkeypatch.setattr(plateau, "load_units", load_others)
+    return name
+
+
+def test_a_curve_ends_in_the_mean_of_the_items_and_those_without_units_are_wrong(
+    question_without_units, plateau_results
+):
+    scores = read_json(plateau_results / "runs/dual/random-0/scores.json")
     shares = [share for _, share in scores["items"].values()]
-    assert [p["step"] for p in scores["curve"]] == [2, 4]
-    assert (len(shares), scores["unit"]) == (3, "passage")
-    assert scores["items"][lost] == [1.0, 0.0]
+    assert len(shares) == 3
+    assert scores["unit"] == "passage"
+    assert scores["items"][question_without_units] == [1.0, 0.0]
+    assert [point["step"] for point in scores["curve"]] == [2, 4]
     assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
-    rows = {(r.encoder, r.seed): r for r in read_rows(results / "results.jsonl")}
-    row = rows["random", 0]
-    assert (row.metric, row.value) == ("ff1", pytest.approx(100 * np.mean(shares)))
-    for steps, score in zip(gains_tables(Gains(results=results))[-2:], (0.25, 0.5), strict=True):
-        assert steps.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
-        assert steps.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
-        reached = {row[0]: row[1] for row in steps.rows}
-        assert len(reached) == 2
-        assert reached["random"] == str(count_steps(scores["curve"], score) or "–")
+    rows = {(row.encoder, row.seed): row for row in read_rows(plateau_results / "results.jsonl")}
+    assert rows["random", 0].metric == "ff1"
+    assert rows["random", 0].value == pytest.approx(100 * np.mean(shares))
+
+
+def test_the_tables_of_a_plateau_count_the_steps_to_a_score(plateau_results):
+    curve = read_json(plateau_results / "runs/dual/random-0/scores.json")["curve"]
+    *_, to_25, to_50 = make_tables(Gains(results=plateau_results))
+    for table, score in ((to_25, 0.25), (to_50, 0.5)):
+        assert table.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
+        assert table.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
+        with_seed_0 = {arm: steps for arm, steps, *_ in table.rows}
+        assert set(with_seed_0) == {"scratch", "random"}
+        assert with_seed_0["random"] == str(count_steps(curve, score) or "–")

