@@ -250,7 +250,9 @@ def _make_recordings(
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
         if LINE_BREAK.search(line.audio):
-            raise InputError(f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}")
+            raise InputError(
+                f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
+            )
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 

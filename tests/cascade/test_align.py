@@ -21,7 +21,15 @@ from speechssl.cli import main
 from speechssl.data.records import Span, data_hash, load_corpus
 from speechssl.timing import FrameGrid
 
-from ..files import read_lines, refused, remarks, same_files, untouched, write_corpus, write_lines
+from ..files import (
+    collect_remarks,
+    read_lines,
+    refused,
+    same_files,
+    untouched,
+    write_corpus,
+    write_lines,
+)
 from .conftest import noise
 
 GRID = FrameGrid(16_000, 320, 400)
@@ -288,7 +296,7 @@ def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, align
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 1, "kept": 1, "set_aside": 0}
     assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0}
-    assert remarks(facts) == {
+    assert collect_remarks(facts) == {
         "answers that had no times": 3,
         "answers without offset that occur several times": 1,
         "answers that do not occur in the passage": 1,
