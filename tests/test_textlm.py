@@ -9,7 +9,7 @@ from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences
 from speechssl.textlm.layers import Shift
-from speechssl.textlm.subwords import SubwordUnits, subword_units
+from speechssl.textlm.subwords import SubwordUnits, make_subword_units
 from speechssl.textlm.symbols import (
     assign_tokens,
     character_encoder,
@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
     refused("has no .CLS. and .SEP.", symbol_encoder, model, unmarked, 5, "random")
     short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
     refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
-    refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
+    refused("no sub-word units 'syllables'", make_subword_units, tokenizer, "syllables", 100, 8)
     width = model.config.hidden_size
     shift = Shift(1, torch.zeros(width + 1))
     refused(f"the shift has {width + 1} numbers", shift.attach, model)
@@ -232,7 +232,7 @@ def subword_ids(units, tokenizer, text):
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
     tokenizer = character_tokenizer([HOMOPHONES])
     found = subword_ids(
-        subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶"
+        make_subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶"
     )
     assert torch.equal(found[0], found[1]) and torch.equal(found[3], found[4])
     assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
@@ -255,7 +255,7 @@ def test_the_order_of_units_counts_and_padding_does_not():
 
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):
     pytest.importorskip("espeakng_loader")
-    units = subword_units(tokenizer, "phones", len(tokenizer), 8)
+    units = make_subword_units(tokenizer, "phones", len(tokenizer), 8)
     rows = {
         word: units.tokens[tokenizer.convert_tokens_to_ids(word)]
         for word in ("their", "there", "anna", "##a", "!", "[CLS]")

@@ -41,7 +41,7 @@ from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import choose_device, extractor_for, run_model
+from speechssl.dual.system import adapt_extractor, choose_device, run_model
 from speechssl.encoders.encoder import remember_last
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
@@ -198,7 +198,7 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
     other units, or is a `dual` that reads pieces (frequent n-grams of units).
     """
     model, layout, card = load_reader(models / reader)
-    if extractor_for(models / reader, card, extractor).pieces and reader != TAUGHT:
+    if adapt_extractor(models / reader, card, extractor).pieces and reader != TAUGHT:
         raise InputError(f"{models / reader} reads pieces of units, whose table is not compared")
     model.to(choose_device("auto"))
     specials = (layout.cls, layout.sep, layout.pad)
@@ -297,7 +297,7 @@ class SourceLoader:
             extractor = self.extractor
             if source == TAUGHT:  # smooths and joins units as its reader was trained
                 folder = self.models / TAUGHT
-                extractor = extractor_for(folder, read_json(folder / "card.json"), extractor)
+                extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
             recogniser = load_recogniser(self.models, source, self.encoder, self.language)

@@ -30,8 +30,8 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
     Reader,
     ScoredWindow,
-    best_span_of_windows,
     choose_device,
+    find_best_span_of_windows,
     retrieve_windows,
     run_model,
     warn_truncated,
@@ -379,7 +379,7 @@ class HuggingFaceReader:
 
     def _answer(self, scored: Sequence[ScoredWindow], joined: JoinedText) -> WordSpan:
         """Return the best span of all windows, in words of the passage."""
-        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
+        span = find_best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
         start = int(joined.characters[span.first, 0])
         end = int(joined.characters[span.last, 1])
         words, separator = joined.words, joined.separator

@@ -238,7 +238,7 @@ def load_joined_units(folder: Path, pieces: Pieces | None) -> dict[str, RunLengt
     return units if pieces is None else {name: pieces.join(runs) for name, runs in units.items()}
 
 
-def known_codebooks(card: Mapping[str, Any]) -> set[str]:
+def list_codebooks(card: Mapping[str, Any]) -> set[str]:
     """Return the hashes of the codebooks (or pieces) whose unit k means the same as to the reader
     with this card; none for a reader of anything but units."""
     if "units" not in card:
@@ -248,7 +248,7 @@ def known_codebooks(card: Mapping[str, Any]) -> set[str]:
     return {card["units"]["codebook"], *card.get("codebooks", ())}
 
 
-def unit_examples(
+def make_unit_examples(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid
 ) -> tuple[list[Example], dict[str, str]]:
     """Make one example a question, from the first answer with times. Returns the examples, and why
@@ -259,7 +259,7 @@ def unit_examples(
     examples = []
     left_out = {}
     for question in data.answerable:
-        times = answer_times(question)
+        times = find_answer_times(question)
         missing = [name for name in (question.id, question.passage) if name not in units]
         if times is None:
             left_out[question.id] = "no answer has times"
@@ -272,7 +272,7 @@ def unit_examples(
     return examples, left_out
 
 
-def answer_times(question: Question) -> tuple[float, float] | None:
+def find_answer_times(question: Question) -> tuple[float, float] | None:
     """Return start and end in seconds of the first answer that has them; None where none has."""
     for answer in question.answers:
         if answer.start is not None and answer.end is not None:

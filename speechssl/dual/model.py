@@ -263,7 +263,7 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     """Write model.safetensors, config.json and, last, card.json, with the hashes of both and of a
     tokeniser that lies there. model: any with `encoder` and `embedding`, such as a SpanModel."""
     with replacing(folder / "model.safetensors") as temporary:
-        save_file(quantise(without_pooler(model.state_dict())), temporary)
+        save_file(quantise(drop_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     subwords = getattr(model, "subwords", None)
     if subwords is not None:
@@ -286,7 +286,7 @@ def hash_reader(folder: Path) -> dict[str, str]:
     return hashes
 
 
-def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
+def drop_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights that a reader uses: all but those of the encoder's pooler, which sums up a
     sentence."""
     return {

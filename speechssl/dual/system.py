@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
+from speechssl.dual.data import Layout, Window, collate, list_codebooks, windows
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text.tfidf import ngrams, tfidf
@@ -38,7 +38,7 @@ class AnswerSpan:
     first: int
     last: int
     score: float  # weighted sum of the start and the end score, higher is better
-    # of the span of a whole passage, see `best_span_of_windows`
+    # of the span of a whole passage, see `find_best_span_of_windows`
     confidence: float = 1.0  # in [0, 1]
     null: float = -math.inf  # score of "no answer"
 
@@ -52,7 +52,7 @@ class ScoredWindow(NamedTuple):
     cls_logits: np.ndarray
 
 
-def best_span(
+def find_best_span(
     start: np.ndarray | Sequence[float],
     end: np.ndarray | Sequence[float],
     max_length: int,
@@ -85,7 +85,7 @@ def best_span(
     return AnswerSpan(last - back, last, float(scores[last, back]))
 
 
-def best_span_of_windows(
+def find_best_span_of_windows(
     scored: Sequence[ScoredWindow], max_length: int, start_weight: float, end_weight: float
 ) -> AnswerSpan:
     """Find the best span over all windows, in tokens of the passage.
@@ -98,12 +98,12 @@ def best_span_of_windows(
     where s is the chosen score, s_w the best score of window w (a span found in two windows counts
     once), and s_null, which is returned as `null`, the least score of "no answer" of any window: a
     window without the answer should point at [CLS], so there is no answer only where all windows
-    say so. Raises ValueError as `best_span` does.
+    say so. Raises ValueError as `find_best_span` does.
     """
     best_by_span: dict[tuple[int, int], AnswerSpan] = {}
     nulls = []
     for window, logits, cls_logits in scored:
-        span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
+        span = find_best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
         place = span.first + window.first, span.last + window.first
         if place not in best_by_span or span.score > best_by_span[place].score:
             best_by_span[place] = AnswerSpan(*place, span.score)
@@ -216,7 +216,7 @@ class Reader:
             window_logits = logits[offset : offset + window.length]
             scored[i].append(ScoredWindow(window, window_logits, logits[0]))
         weights = layout.start_weight, layout.end_weight
-        return [best_span_of_windows(of_item, layout.answer, *weights) for of_item in scored]
+        return [find_best_span_of_windows(of_item, layout.answer, *weights) for of_item in scored]
 
 
 @dataclass(frozen=True)
@@ -268,14 +268,16 @@ def load_dual(
     """Load the reader in `folder`. Raises InputError where it was made for units that mean
     something else."""
     model, layout, card = load_reader(folder, answering=True)
-    extractor = extractor_for(folder, card, extractor)
+    extractor = adapt_extractor(folder, card, extractor)
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
     if bf16:
         system_card["bf16"] = True
     return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
-def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> UnitExtractor:
+def adapt_extractor(
+    folder: Path, card: Mapping[str, Any], extractor: UnitExtractor
+) -> UnitExtractor:
     """Return an extractor with the price of changes and the pieces that the reader in `folder`,
     with this card, was trained with. Raises InputError where it was trained on units that mean
     something else."""
@@ -289,7 +291,7 @@ def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtracto
             raise InputError(
                 f"{folder} has other pieces than its reader was trained on; copy it whole"
             )
-    known = known_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
+    known = list_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
     if known.isdisjoint(extractor.codebook.equivalents):
         raise InputError(
             f"{folder} is no reader of the units of {extractor.codebook.name}; train one on them"

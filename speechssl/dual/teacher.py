@@ -45,13 +45,13 @@ from speechssl.dual.train import (
     STEPS,
     check_start_units,
     choose_pieces,
+    collect_reader_facts,
     fit_reader,
     make_layout,
+    make_unit_encoder,
     read_weights_hash,
-    reader_facts,
     save_pieces,
     save_trained,
-    unit_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, settings
@@ -89,7 +89,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
-            spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
+            spoken, left_out = pair_recordings(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")
             if not spoken.pairs:
                 raise InputError(
@@ -111,7 +111,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             )
             used = {passage for _, passage in spoken.pairs}
             hours = sum(data.passages[name].seconds for name in used) / 3600
-            card = reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
+            card = collect_reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
             card |= {
                 "what": f"reader of units, {o.objective}",
                 "units": source.made_from,
@@ -146,7 +146,9 @@ def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
         return model.train().requires_grad_(True)
     if o.teacher is not None:
         return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
-    encoder = unit_encoder(o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed)
+    encoder = make_unit_encoder(
+        o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
+    )
     return SpanModel(*encoder)
 
 
@@ -213,7 +215,7 @@ class SpokenWords:
         return replace(self, units=units)
 
 
-def spoken_words(
+def find_word_units(
     record: Passage | Question, units: RunLength, grid: FrameGrid, codec: TextCodec
 ) -> SpokenWords:
     """Find the units of every word of a recording that has pieces in the teacher's vocabulary."""
@@ -234,7 +236,7 @@ class SpokenPairs:
     pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage
 
 
-def spoken_pairs(
+def pair_recordings(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid, codec: TextCodec
 ) -> tuple[SpokenPairs, dict[str, str]]:
     """Pair the recordings of a corpus. Returns the pairs, and why other recordings are left out, by
@@ -246,7 +248,7 @@ def spoken_pairs(
         elif not record.words:
             left_out[record.id] = "its words have no times, which `speechssl align` finds"
         else:
-            recordings[record.id] = spoken_words(record, units[record.id], grid, codec)
+            recordings[record.id] = find_word_units(record, units[record.id], grid, codec)
     pairs = [(q.id, q.passage) for q in data.questions if {q.id, q.passage} <= recordings.keys()]
     paired = {passage for _, passage in pairs}
     pairs += [("", name) for name in data.passages if name in recordings and name not in paired]
@@ -320,7 +322,7 @@ def collate_words(
     return batch
 
 
-def word_vectors(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+def average_words(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
     """Average the outputs of every word, (B, S, H) and (B, W, 2) -> (B, W, H)."""
     sums = functional.pad(hidden.float().cumsum(1), (0, 0, 1, 0))
     first, last = places.clamp(min=0).unbind(-1)
@@ -372,8 +374,8 @@ class UnitTeacher(nn.Module):
         if not self.every_layer:
             of_units, of_text = of_units[-1:], of_text[-1:]
         is_word = batch["places"][..., 0] >= 0  # the rest is padding
-        units = [word_vectors(layer, batch["places"])[is_word] for layer in of_units]
-        text = [word_vectors(layer, batch["text_places"])[is_word] for layer in of_text]
+        units = [average_words(layer, batch["places"])[is_word] for layer in of_units]
+        text = [average_words(layer, batch["text_places"])[is_word] for layer in of_text]
         return torch.stack(units), torch.stack(text)
 
     def forward(self, **batch: torch.Tensor) -> Batch:

@@ -161,7 +161,7 @@ def make_spoken_choice(
     return ChoiceTokens(question_tokens, tuple(options), passage)
 
 
-def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
+def make_unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
     """Make one example a question, of the units of its recordings."""
     tokens = {name: runs.units for name, runs in units.items()}
     return make_examples(
@@ -169,7 +169,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
     )
 
 
-def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
+def make_text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
     """Make one example a question, of its words. source: as in `choose_text`."""
 
     def tokens(question: Question) -> ChoiceTokens | str:

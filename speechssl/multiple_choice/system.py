@@ -18,7 +18,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
-from speechssl.dual.system import extractor_for
+from speechssl.dual.system import adapt_extractor
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
@@ -213,7 +213,7 @@ def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict
 def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
     extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
     reader, card = _load(folder, "units", bf16)
-    extractor = extractor_for(folder / "choice-units", card, extractor)
+    extractor = adapt_extractor(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}
     return SpokenChoice("units", extractor.units, lambda runs: runs.units, reader, system_card)
 

@@ -21,17 +21,17 @@ from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
     check_start_units,
-    data_inputs,
+    collect_reader_facts,
     describe_run,
     fit_reader,
+    hash_splits,
     hash_inputs,
-    held_out_units,
     load_held_out,
-    reader_facts,
+    load_held_out_units,
+    make_unit_encoder,
     save_trained,
     select_questions,
     sweep_learning_rates,
-    unit_encoder,
 )
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
@@ -42,8 +42,8 @@ from speechssl.multiple_choice.data import (
     encode_recordings,
     find_recordings,
     make_code_examples,
-    text_examples,
-    unit_examples,
+    make_text_examples,
+    make_unit_examples,
 )
 from speechssl.multiple_choice.model import (
     ChoiceModel,
@@ -95,7 +95,7 @@ def train_choice(o: TrainChoice) -> None:
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
-            facts = reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
+            facts = collect_reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
             card = facts | symbols.card | metrics
             card["what"] = symbols.what
             questions = load_corpus(o.corpus, SPLIT).questions
@@ -151,13 +151,13 @@ class Units:
             model = load_start(o.start, o.qa)
         else:
             seed = o.qa.training.seed
-            encoder = unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
+            encoder = make_unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
             model = make_choice_model(*encoder, o.qa)
         return model, make_layout(o.qa, *special_ids(symbols))
 
     def read(self, data: Corpus, layout: Layout) -> Read:
-        runs = held_out_units(self.o.corpus, self.folder, self.source, data.split)
-        return None, *unit_examples(data, runs, layout)
+        runs = load_held_out_units(self.o.corpus, self.folder, self.source, data.split)
+        return None, *make_unit_examples(data, runs, layout)
 
 
 class Words:
@@ -188,7 +188,7 @@ class Words:
         return model, make_layout(o.qa, *special_tokens(tokenizer))
 
     def read(self, data: Corpus, layout: Layout) -> Read:
-        return None, *text_examples(data, self.codec, layout, self.o.read)
+        return None, *make_text_examples(data, self.codec, layout, self.o.read)
 
 
 class AudioWords:
@@ -202,7 +202,7 @@ class AudioWords:
         self.o, self.start, self.system = o, o.speechbert, load_system(o)
         # its spans are not used here
         facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
-        inputs = data_inputs(o.corpus, SPLIT, o.qa.evaluation)
+        inputs = hash_splits(o.corpus, SPLIT, o.qa.evaluation)
         self.made_from = inputs | {"speechbert": facts}
         self.text_encoder = None  # the licences are those of `start`
         self.card = {

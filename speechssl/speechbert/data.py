@@ -27,7 +27,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import ctc_aligner, find_core, widen_words
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
-from speechssl.dual.data import Example, answer_times
+from speechssl.dual.data import Example, find_answer_times
 from speechssl.encoders.store import StoredRows, store_features
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
@@ -331,13 +331,13 @@ class MaskedBatches:
         return np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
 
 
-def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
+def make_span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
     """Make examples for stage 3: for every answerable question one example a way of cutting.
     Returns the examples, and why other questions are left out, by id."""
     examples: list[Example] = []
     left_out = {}
     for question in data.answerable:
-        times = answer_times(question)
+        times = find_answer_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue

@@ -106,7 +106,7 @@ def load_speechbert(
     folder holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
-    features = speechbert_features(folder, encoder, card)
+    features = match_features(folder, encoder, card)
     system_card = {
         "speechbert": card["weights"],
         "words": card["words"]["weights"],
@@ -120,7 +120,7 @@ def load_speechbert(
     return SpeechBertSystem(features, words, reader, recogniser, system_card)
 
 
-def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
+def match_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
     """Return the features of which the SpeechBERT in `folder` makes audio words. Raises InputError
     where they are those of another encoder."""
     trained_on = card["features"]

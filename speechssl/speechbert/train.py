@@ -32,23 +32,23 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import ExampleBatches, Layout, answer_times
+from speechssl.dual.data import ExampleBatches, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     check_positions,
-    data_inputs,
+    collect_reader_facts,
     describe_run,
     fit_reader,
+    hash_splits,
+    load_timed_questions,
     make_layout,
+    make_timed_evaluation,
     read_weights_hash,
-    reader_facts,
     save_questions,
     sweep_learning_rates,
-    timed_evaluation,
-    timed_questions,
 )
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -62,7 +62,7 @@ from speechssl.speechbert.data import (
     WordBatches,
     WordTable,
     encode_corpus,
-    span_examples,
+    make_span_examples,
 )
 from speechssl.speechbert.model import (
     CodeEmbedding,
@@ -79,7 +79,7 @@ from speechssl.speechbert.system import (
     AudioWords,
     SpeechBertSystem,
     answer_codes,
-    speechbert_features,
+    match_features,
 )
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
@@ -122,7 +122,7 @@ def fit_speechbert(
     Raises InputError where OUT was made from other inputs, or there is nothing to learn from.
     """
     check_share(o.qa.batch, o.qa.short_batch, o.stages.word_batch, o.stages.mask_batch)
-    made_from: dict[str, Any] = data_inputs(o.corpus, o.qa.split, o.qa.evaluation) | {
+    made_from: dict[str, Any] = hash_splits(o.corpus, o.qa.split, o.qa.evaluation) | {
         "features": features.card,
         "recogniser": recogniser and recogniser.card["asr"],
         "start": read_weights_hash(o.start),
@@ -131,7 +131,7 @@ def fit_speechbert(
     with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
         if not step.done:
             encoder, reader, layout, metrics = fit_stages(o, features, recogniser)
-            card = reader_facts(o, made_from, o.qa.text_encoder)
+            card = collect_reader_facts(o, made_from, o.qa.text_encoder)
             card |= made_from | metrics | {"options": options}
             merge_lora(reader.encoder)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
@@ -145,13 +145,13 @@ def fit_stages(
 ) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
     """Train the stages. Returns the encoder of words, the reader with its layout, and the metrics
     of the training."""
-    dev = timed_questions(o.corpus, o.qa.evaluation)
+    dev = load_timed_questions(o.corpus, o.qa.evaluation)
     text = make_text_model(o.qa, o.start)
     reader = text.reader
     layout = make_layout(o.qa, *SPECIAL_IDS)
     check_positions(reader.encoder, layout, o.qa.text_encoder)  # before hours of training
     data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
-    if o.stages.spans and not any(answer_times(q) for q in data.answerable):
+    if o.stages.spans and not any(find_answer_times(q) for q in data.answerable):
         raise InputError(
             f"{data.root / data.split} has no answer with times, which `speechssl align` finds; "
             "without any, train the word encoder only (--no-spans)"
@@ -170,13 +170,15 @@ def fit_stages(
     if o.stages.mask_steps:
         results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
     if o.stages.spans:
-        examples, left_out = span_examples(data, table)
+        examples, left_out = make_span_examples(data, table)
         report_set_aside(left_out, "training of SpeechBERT", "question")
         evaluation = None
         if dev is not None:
             system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
             words = encode_held_out(system, dev)
-            evaluation = timed_evaluation(dev, o.qa.evaluation, words, reader, layout, answer_codes)
+            evaluation = make_timed_evaluation(
+                dev, o.qa.evaluation, words, reader, layout, answer_codes
+            )
         reader.embedding.codes = codes
         # so that modules that are added to the encoder begin alike in a run that was killed
         torch.manual_seed(o.qa.training.seed)
@@ -339,7 +341,7 @@ def fit_transfer(
     check_share(o.options.batch)
     folder = find_shipped(o.speechbert)
     words, reader, layout, card = load_weights(folder)
-    before = speechbert_features(folder, encoder, card)
+    before = match_features(folder, encoder, card)
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
         raise InputError(
             f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "

@@ -66,7 +66,7 @@ class SubwordUnits(nn.Module):
         return (self.output(greatest) * real.any(1))[places]
 
 
-def subword_units(
+def make_subword_units(
     tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int
 ) -> SubwordUnits | None:
     """Return the sub-word units of every token of a vocabulary; None for "none". rows, out: V and E

@@ -20,7 +20,7 @@ from speechssl.dual.data import (
     window_mask,
     windows,
 )
-from speechssl.dual.model import IGNORED, Bert, load_reader, save_reader, without_pooler
+from speechssl.dual.model import IGNORED, Bert, drop_pooler, load_reader, save_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader, retrieve_windows
 from speechssl.quantisation import dequantise, quantise
@@ -297,7 +297,7 @@ def test_a_reader_comes_back(span_model, tmp_path, kind):
     assert (card["what"], card["seed"]) == ("toy", 3)
     assert not loaded.training
     assert not any(p.requires_grad for p in loaded.parameters())
-    expected = dequantise(quantise(without_pooler(model.state_dict())))
+    expected = dequantise(quantise(drop_pooler(model.state_dict())))
     assert set(loaded.state_dict()) == set(expected)
     assert not any("pooler" in name for name in expected)
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())

@@ -15,8 +15,8 @@ from speechssl.dual.system import (
     START_WEIGHT,
     AnswerSpan,
     ScoredWindow,
-    best_span,
-    best_span_of_windows,
+    find_best_span,
+    find_best_span_of_windows,
 )
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
@@ -47,7 +47,7 @@ def test_the_best_span_is_that_of_brute_force(start, longest, random):
     random.shuffle(end)  # type: ignore[attr-defined]
     pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
     spans = [AnswerSpan(i, j, START_WEIGHT * start[i] + END_WEIGHT * end[j]) for i, j in pairs]
-    assert best_span(start, end, longest, *WEIGHTS) == min(
+    assert find_best_span(start, end, longest, *WEIGHTS) == min(
         spans, key=lambda s: (-s.score, s.last, -s.first)
     )
 
@@ -60,10 +60,10 @@ def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_exclude
         ([9, 0, 0, 0], [0, 0, 0, 9], 4, (0, 3)),
         ([hidden, 1.0, hidden], [9.0, hidden, 0.0], 4, (1, 2)),
     ):
-        span = best_span(start, end, longest, *WEIGHTS)
+        span = find_best_span(start, end, longest, *WEIGHTS)
         assert (span.first, span.last) == wanted
     with pytest.raises(ValueError, match="every span is excluded"):
-        best_span([hidden, 1.0], [1.0, hidden], 2, *WEIGHTS)
+        find_best_span([hidden, 1.0], [1.0, hidden], 2, *WEIGHTS)
 
 
 def item(window, start, end=None, null=-np.inf):
@@ -82,8 +82,8 @@ def test_cut_logits_give_the_uncut_choice(total, size, seed, data):
         item(w, start[w.first : w.stop], end[w.first : w.stop])
         for w in windows(total, size, stride)
     ]
-    choice = best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
-    whole = best_span(start, end, size - stride + 1, *WEIGHTS)
+    choice = find_best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
+    whole = find_best_span(start, end, size - stride + 1, *WEIGHTS)
     assert (choice.first, choice.last, choice.score) == (whole.first, whole.last, whole.score)
     assert 0 <= choice.confidence <= 1
 
@@ -96,9 +96,9 @@ def test_logits_compare_between_windows_and_log_probabilities_would_not():
         [item(Window(0, 3), sure), item(Window(3, 3), shy)],
         [item(Window(3, 3), shy), item(Window(0, 3), sure)],
     ):
-        assert best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).first == 0
+        assert find_best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).first == 0
     logp = [x - np.log(np.exp(x).sum()) for x in (sure, shy)]
-    scores = [best_span(row, row, MAX_TOKENS, *WEIGHTS).score for row in logp]
+    scores = [find_best_span(row, row, MAX_TOKENS, *WEIGHTS).score for row in logp]
     assert scores[1] > scores[0]
 
 
@@ -106,7 +106,7 @@ def test_confidence_against_other_windows_and_no_answer():
     one, other = (Window(0, 2), [4.0, 0.0]), (Window(2, 2), [1.0, 0.0])
 
     def confidence(*scored):
-        return best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).confidence
+        return find_best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).confidence
 
     assert confidence(item(*one)) == 1
     assert confidence(item(*one), item(*other)) == pytest.approx(1 / (1 + math.exp(-3)))
@@ -121,7 +121,7 @@ def oracle(runs, gold):
     first, last = units_of_interval(HUBERT, runs, *gold)
     start, end = np.zeros(len(runs)), np.zeros(len(runs))
     start[first] = end[last] = 10.0
-    span = best_span(start, end, max(MAX_TOKENS, last - first + 1), *WEIGHTS)
+    span = find_best_span(start, end, max(MAX_TOKENS, last - first + 1), *WEIGHTS)
     assert (span.first, span.last) == (first, last)
     return frame_f1(interval_of_units(HUBERT, runs, span.first, span.last), [gold])
 

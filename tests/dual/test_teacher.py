@@ -20,13 +20,13 @@ from speechssl.dual.teacher import (
     UnitTeacher,
     WordBatches,
     WordReader,
+    average_words,
     collate_words,
     copy_with_units,
     embed_as_words,
+    find_word_units,
     load_teacher,
-    spoken_words,
     train_unit_words,
-    word_vectors,
 )
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
@@ -47,7 +47,7 @@ def recording(count, *spans):
 def test_a_word_is_the_units_of_its_seconds_and_words_without_letters_are_none(tokenizer):
     units, codec = RunLength.of_frames(np.repeat([0, 1, 2, 3], 10)), TextCodec(tokenizer)
     words = (Span("lost", 0.0, 0.2), Span("--", 0.2, 0.4), Span("silver", 0.4, 0.8))
-    heard = spoken_words(Passage("p", words=words), units, GRID, codec)  # a unit is 0.2 s
+    heard = find_word_units(Passage("p", words=words), units, GRID, codec)  # a unit is 0.2 s
     assert heard.spans.tolist() == [[0, 0], [2, 3]]
     for ids, word in zip(heard.pieces, ("lost", "silver"), strict=True):
         assert np.array_equal(ids, codec.encode([word])[0])
@@ -75,7 +75,7 @@ def test_both_sides_have_the_places_of_the_same_words():
 def test_a_words_vector_is_the_mean_of_its_outputs():
     hidden = torch.randn(2, 9, 4)
     places = torch.tensor([[[1, 3], [4, 4]], [[0, 8], [-1, -1]]])
-    vectors = word_vectors(hidden, places)
+    vectors = average_words(hidden, places)
     torch.testing.assert_close(vectors[0, 0], hidden[0, 1:4].mean(0))
     torch.testing.assert_close(vectors[0, 1], hidden[0, 4])
     torch.testing.assert_close(vectors[1, 0], hidden[1].mean(0))
@@ -83,7 +83,7 @@ def test_a_words_vector_is_the_mean_of_its_outputs():
 
 @pytest.fixture
 def taught(corpus, tmp_path, monkeypatch):  # noqa: F811
-    load = teacher.unit_encoder.__globals__["load_text_encoder"]
+    load = teacher.make_unit_encoder.__globals__["load_text_encoder"]
     monkeypatch.setattr(teacher, "load_text_encoder", load)
 
     def train(out="taught", teacher=None, objective="words", **changes):

@@ -25,10 +25,10 @@ from speechssl.data.records import (
     load_corpus,
 )
 from speechssl.dual import train
-from speechssl.dual.data import ExampleBatches, unit_examples
+from speechssl.dual.data import ExampleBatches, make_unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
-from speechssl.dual.system import Reader, TimedAnswer, answer_units, extractor_for
+from speechssl.dual.system import Reader, TimedAnswer, adapt_extractor, answer_units
 from speechssl.dual.train import describe_run, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
@@ -185,7 +185,7 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     runs = RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
     units = dict.fromkeys(("p0", "q0", "p1"), runs)
-    examples, left_out = unit_examples(load_corpus(corpus, "train"), units, GRID)
+    examples, left_out = make_unit_examples(load_corpus(corpus, "train"), units, GRID)
     assert len(examples) == 1
     assert left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
@@ -252,15 +252,15 @@ def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every):
 def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
     units = {"q0": RunLength.of_frames(np.zeros(9, int)), "p0": RunLength.of_frames(np.arange(40))}
     items, asked = EvalOptions(6, "dev", 2), []
-    assert len(train.timed_questions(dev, items).questions) == 2
+    assert len(train.load_timed_questions(dev, items).questions) == 2
 
     def answer(reader, pairs):
         asked.extend(pairs)
         return [TimedAnswer(0.3, 0.6, 1.0)] * len(pairs)
 
     model = load_reader(dual(dev, tmp_path))[0]
-    data = train.timed_questions(dev, EvalOptions(6, "dev", 0))
-    evaluation = train.timed_evaluation(data, items, units, model, None, answer)
+    data = train.load_timed_questions(dev, EvalOptions(6, "dev", 0))
+    evaluation = train.make_timed_evaluation(data, items, units, model, None, answer)
     assert evaluation.score() == pytest.approx(1 / 3)
     assert asked == [(units["q0"], units["p0"])]
 
@@ -452,8 +452,8 @@ def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, piec
     out = dual(corpus, tmp_path, pieces=pieces)
     codebook = SimpleNamespace(equivalents=("b",), name="b")
     extractor = UnitExtractor(None, codebook)
-    joined = extractor_for(out, read_json(out / "card.json"), extractor)
+    joined = adapt_extractor(out, read_json(out / "card.json"), extractor)
     assert joined.pieces.hash == load_pieces(pieces).hash
     other = replace(extractor, codebook=SimpleNamespace(equivalents=("c",), name="c"))
     with pytest.raises(InputError, match="no reader of the units of c"):
-        extractor_for(out, read_json(out / "card.json"), other)
+        adapt_extractor(out, read_json(out / "card.json"), other)

@@ -11,7 +11,7 @@ from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.multiple_choice import train as choice_train
-from speechssl.multiple_choice.data import text_examples
+from speechssl.multiple_choice.data import make_text_examples
 from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
@@ -74,7 +74,7 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
 def set_accuracy(folder, corpus):
     model, layout, _ = load_choice(folder)
     codec = TextCodec(load_tokenizer(folder))
-    found, _ = text_examples(load_corpus(corpus, "train"), codec, layout, "text")
+    found, _ = make_text_examples(load_corpus(corpus, "train"), codec, layout, "text")
     scores = ChoiceReader(model, layout).score_many([e.choice for e in found])
     chosen = [choose_options(s, len(e.correct)) for s, e in zip(scores, found, strict=True)]
     return np.mean([some == e.correct for some, e in zip(chosen, found, strict=True)])

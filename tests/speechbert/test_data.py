@@ -49,7 +49,7 @@ def table_of(ways=1):
 
 
 def test_the_answer_is_the_words_whose_middle_it_holds():
-    (made,), left_out = data.span_examples(corpus(Answer("b c", 0.9, 3.0)), table_of())
+    (made,), left_out = data.make_span_examples(corpus(Answer("b c", 0.9, 3.0)), table_of())
     assert (made.first, made.last) == (1, 2)
     assert not left_out
     assert made.passage.tolist() == [data.SPECIALS, data.SPECIALS + 1, data.SPECIALS + 2]
@@ -57,7 +57,7 @@ def test_the_answer_is_the_words_whose_middle_it_holds():
 
 
 def test_every_way_of_cutting_gives_an_example():
-    found, _ = data.span_examples(corpus(Answer("c", 2.0, 3.0)), table_of(ways=2))
+    found, _ = data.make_span_examples(corpus(Answer("c", 2.0, 3.0)), table_of(ways=2))
     assert [(x.first, x.last) for x in found] == [(2, 2), (1, 1)]
     assert not set(found[0].passage) & set(found[1].passage)
 

@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import mean_ff1
+from speechssl.dual.train import average_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
@@ -164,7 +164,7 @@ def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
     data = load_corpus(corpus, "dev")
     words = {r.id: system.encode(r, read_audio(data.path(r))) for r in data.records}
     answers = system.answer_all([(words[q.id], words[q.passage]) for q in data.questions])
-    score = mean_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
+    score = average_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
     assert score == pytest.approx(best["score"], abs=1e-5)
 
 
