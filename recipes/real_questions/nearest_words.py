@@ -98,11 +98,11 @@ def rank_words(
     for number, recording in enumerate(tqdm(recordings, desc="words", unit="recording")):
         for start in range(0, len(recording.units), layout.size):
             window = recording.cut(start, start + layout.size)
-            if len(window.pieces) == 0:
+            if len(window.word_pieces) == 0:
                 continue
             (heard,), (read,) = model.vectors(collate_words([(NO_QUESTION, window)], layout, text))
             pairs.append((heard, read))
-            owners += [number] * len(window.pieces)
+            owners += [number] * len(window.word_pieces)
     of_units, of_text = (
         functional.normalize(torch.cat(side), dim=-1) for side in zip(*pairs, strict=True)
     )

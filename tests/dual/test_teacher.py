@@ -49,7 +49,7 @@ def test_a_word_is_the_units_of_its_seconds_and_words_without_letters_are_none(t
     words = (Span("lost", 0.0, 0.2), Span("--", 0.2, 0.4), Span("silver", 0.4, 0.8))
     heard = find_word_units(Passage("p", words=words), units, GRID, codec)  # a unit is 0.2 s
     assert heard.spans.tolist() == [[0, 0], [2, 3]]
-    for ids, word in zip(heard.pieces, ("lost", "silver"), strict=True):
+    for ids, word in zip(heard.word_pieces, ("lost", "silver"), strict=True):
         assert np.array_equal(ids, codec.encode([word])[0])
 
 
