@@ -64,7 +64,9 @@ ASSIGNMENT = (
 class QaOptions:
     """These options say how a span model is trained."""
 
-    training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=600, learning_rate=3e-4, warmup_steps=50, **vars(PLAIN)), "training"
+    )
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(16, BATCH)
     empty: float = 0.1  # share of windows that are cut without regard to the answer

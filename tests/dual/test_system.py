@@ -1,5 +1,5 @@
-"""Windows and spans are compared with brute force; perfect labels of units are scored, for DUAL's
-released code loses answers there (its answers end where their last unit begins)."""
+"""Windows and spans are compared with brute force; and perfect labels of units are scored, for the
+released code of DUAL ends answers a unit early."""
 
 import math
 from itertools import pairwise
