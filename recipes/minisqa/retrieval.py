@@ -402,12 +402,14 @@ class RetrievalTask(spoken_qa.Task):
     def __init__(self, corpus: Corpus) -> None:
         super().__init__(corpus)
         self.records: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+        # ids for the card of predictions: here of all that is ranked as well
+        self.questions = [record.id for record in self.records]
 
     def list_recordings(self) -> list[Recording]:
         return spoken_qa.find_recordings(self.corpus, self.records)
 
     def choose_recordings(self, system: Retriever) -> Collection[str]:
-        return [record.id for record in self.records]
+        return self.questions
 
     def predict(
         self, system: Retriever, features: Mapping[str, Any], where: str
