@@ -1,5 +1,5 @@
-"""Every command that a recipe gives, with any of its configurations, is one that its verb or program
-takes. The commands are recorded, and nothing is run."""
+"""The verb or the program of every command of a recipe takes its options, with every configuration.
+The commands are recorded, and nothing is run."""
 
 import os
 import re
@@ -35,7 +35,8 @@ CORPUS = [
     for split in ("train", "dev", "test")
     for name in ("", "questions.jsonl", "passages.jsonl")
 ]
-# what earlier stages have made, and later ones copy or look into; files have a dot in their names
+# script -> files, and folders, whose names end with a slash, that earlier stages would have made
+# and that later ones copy or look into
 MADE = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
@@ -71,14 +72,14 @@ def record_commands(script, config, exp, bin):
     for name, text in (("speechssl", SPEECHSSL), ("python", PYTHON)):
         (bin / name).write_text(text)
         (bin / name).chmod(0o755)
-    for made in (*CORPUS, *MADE.get(script, ())):
-        path = exp / made
-        if made.endswith("/"):
+    for name in (*CORPUS, *MADE.get(script, ())):
+        path = exp / name
+        if name.endswith("/"):
             path.mkdir(parents=True, exist_ok=True)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-    given = {
+    environment = {
         "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
         "RECORD": str(bin / "record"),
         "PYTHON": sys.executable,
@@ -87,21 +88,23 @@ def record_commands(script, config, exp, bin):
         "FSDD": "digits",
         "PEOPLE": "people",
     }
-    # models of another recipe are not there: those that ship stand for them
+    # the set that ships stands in for models of another recipe
     text = (ROOT / "recipes" / script).with_name(config).read_text()
     text = re.sub(r"\bexp/[\w/-]+/(models|people-en|minisqa-en-robust)\b", "people-en", text)
     (bin / config).write_text(text)
     command = ["bash", f"recipes/{script}", str(bin / config), str(exp), str(exp / "source")]
-    if script == "robustness/choose.sh":
-        command, given["CONFIG"] = [*command[:2], str(exp)], str(bin / config)
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | given, capture_output=True, text=True)
+    if script == "robustness/choose.sh":  # takes its configuration as a variable
+        command = [*command[:2], str(exp)]
+        environment["CONFIG"] = str(bin / config)
+    environment = os.environ | environment
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = (bin / "record").read_text().splitlines()
     return [line.split("\037")[:-1] for line in lines]
 
 
 @pytest.mark.parametrize(("script", "config"), RUNS)
-def test_every_command_of_a_recipe_is_one_that_is_taken(script, config, tmp_path, monkeypatch):
+def test_every_command_of_a_recipe_is_accepted(script, config, tmp_path, monkeypatch):
     # hundreds of commands read one configuration
     monkeypatch.setattr(yaml, "safe_load", cache(yaml.safe_load))
     exp = tmp_path / "exp"

@@ -1,5 +1,5 @@
-"""What every run.sh takes: --help, --stage, --stop-stage, LAUNCH; the set of models of a recipe; and
-the table of what its stages took."""
+"""The options that recipes/common.sh gives to every run.sh: --stage, --stop-stage and LAUNCH; and
+what is refused."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ fi
 
 @dataclass(frozen=True)
 class Recipe:
-    """A folder with run.sh and programs that only print how they were called."""
+    """A recipe is a folder with run.sh; its folder bin has programs that only print their
+    arguments."""
 
     folder: Path
 
-    def __call__(self, *arguments, code=0, **environment):
+    def run(self, *arguments, code=0, **environment):
+        """Run run.sh; return the lines of its stdout, or of its stderr where `code` is not 0."""
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         done = subprocess.run(
             ["bash", "run.sh", *arguments],
@@ -68,27 +70,28 @@ def recipe(tmp_path):
     return Recipe(tmp_path)
 
 
-def test_stages_are_begun_and_stopped_where_it_is_said(recipe):
-    assert recipe("--stage", "2", "--stop-stage", "2") == [
+def test_the_stages_between_the_two_options_are_run(recipe):
+    assert recipe.run("--stage", "2", "--stop-stage", "2") == [
         "== 2 training on hubert",
         "speechssl <train> <dual> <exp/corpus> <--config> <base.yaml> <--stage> <dual>",
     ]
 
 
 def test_trainings_alone_are_launched_on_several_processes(recipe):
-    printed = recipe(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
-    assert [line.split()[0] for line in printed[1::2]] == ["speechssl", "torchrun", "speechssl"]
-    launched = get_args_parser().parse_args(re.findall("<(.*?)>", printed[3]))
+    printed = recipe.run(LAUNCH="torchrun --nproc-per-node 4 --no-python --")
+    # every stage prints its title and its command
+    commands = printed[1::2]
+    assert [command.split()[0] for command in commands] == ["speechssl", "torchrun", "speechssl"]
+    launched = get_args_parser().parse_args(re.findall("<(.*?)>", commands[1]))
     assert launched.no_python
-    assert [launched.training_script, *launched.training_script_args[:2]] == [
-        "speechssl",
-        "train",
-        "dual",
-    ]
+    assert launched.training_script == "speechssl"
+    assert launched.training_script_args[:2] == ["train", "dual"]
 
 
-def test_what_a_recipe_does_not_take_is_one_sentence(recipe):
-    assert recipe("other.yaml", code=2) == [
-        "speechssl: there is no configuration other.yaml; give one of ./base.yaml"
-    ]
-    assert "has no option --sett" in recipe("--sett", code=2)[0]
+def test_a_configuration_that_does_not_exist_is_refused(recipe):
+    (sentence,) = recipe.run("other.yaml", code=2)
+    assert "there is no configuration other.yaml; give one of ./base.yaml" in sentence
+
+
+def test_an_unknown_option_is_refused(recipe):
+    assert "has no option --sett" in recipe.run("--sett", code=2)[0]
