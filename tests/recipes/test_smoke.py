@@ -1,5 +1,5 @@
-"""Every recipe on almost nothing: each stage runs, and leaves its rows, tables and pages; a run that
-was killed goes on, and a second run repeats nothing.
+"""Every recipe is run with its smallest settings: each stage leaves its rows, tables and pages, a
+run that was killed goes on, and a second run repeats nothing.
 
 `make smoke` sets SMOKE; without it two recipes run, and of the others test_commands.py checks every
 command.
@@ -57,18 +57,18 @@ def smoke(recipe, exp, *more, script="run.sh", **environment):
     return run(*arguments, **environment).stdout
 
 
-def systems(results):
+def read_systems(results):
     return {row.name for row in read_rows(results)}
 
 
-def written(exp):
-    """All weights and scores, and when they were written."""
-    return {
-        p: p.stat().st_mtime_ns for p in exp.rglob("*") if p.suffix in (".safetensors", ".json")
-    }
+def read_write_times(exp):
+    """Read when the weights and the scores of a run were written: path -> time."""
+    paths = [p for p in exp.rglob("*") if p.suffix in (".safetensors", ".json")]
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
-def noise(path):
+def write_noise(path):
+    """Write three seconds of white noise; return the path."""
     samples = np.random.default_rng(0).normal(0, 0.1, 48_000)
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples, 16_000)
@@ -79,9 +79,9 @@ def noise(path):
 def test_minisqa(tmp_path):
     smoke("minisqa", tmp_path)
     trained = {"dual", *CASCADES, "speechbert"}
-    assert systems(tmp_path / "held-out/results.jsonl") == trained
-    assert systems(tmp_path / "results.jsonl") >= trained | {"dual-1-scratch", "dual-random"}
-    assert systems(tmp_path / "retrieval/results.jsonl") >= {"bm25-ctc", "embeddings-units@20"}
+    assert read_systems(tmp_path / "held-out/results.jsonl") == trained
+    assert read_systems(tmp_path / "results.jsonl") >= trained | {"dual-1-scratch", "dual-random"}
+    assert read_systems(tmp_path / "retrieval/results.jsonl") >= {"bm25-ctc", "embeddings-units@20"}
     compared = read_json(tmp_path / "compare/compare.json")["corpora"][0]
     assert {c["system"] for c in compared["cells"]} >= {"cascade-ctc-small", "cascade-simulated@30"}
     assert (
@@ -105,7 +105,7 @@ def test_nmsqa(tmp_path):
 @long
 def test_slue_sqa5(tmp_path):
     smoke("slue_sqa5", tmp_path)
-    found = systems(tmp_path / "verified_test/results.jsonl")
+    found = read_systems(tmp_path / "verified_test/results.jsonl")
     assert found == {"dual", "speechbert", *CASCADES, "text"}
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
 
@@ -117,9 +117,9 @@ def test_spoken_squad_repeats_nothing_and_what_ships_reads_where_there_is_no_tra
     lines = [line.split(" | ") for line in printed.splitlines() if "| cascade-given |" in line]
     assert [line[2] for line in lines] == ["22.7", "54.8"]
     assert float(lines[0][4]) == 100
-    before = written(tmp_path / "exp/models")
+    before = read_write_times(tmp_path / "exp/models")
     smoke("spoken_squad", tmp_path / "exp", "--stop-stage", "2")
-    assert written(tmp_path / "exp/models") == before
+    assert read_write_times(tmp_path / "exp/models") == before
 
     make_miniature(Miniature(corpus="spoken-squad", out=tmp_path / "corpus", test_passages=2))
     for path in (tmp_path / "corpus").rglob("spoken_train*.json"):
@@ -155,10 +155,10 @@ def test_odsqa(tmp_path):
     smoke("odsqa", tmp_path / "exp", str(source))
     exp = tmp_path / "exp"
     for reader in ("plain", "pinyin", "zero-shot"):
-        heard = {"dual", "speechbert"} if reader == "plain" else set()
-        assert systems(exp / f"test/{reader}/results.jsonl") == {*heard, *CASCADES, "text"}
-        of_odsqa = systems(exp / f"test-textq/{reader}/results.jsonl")
-        assert of_odsqa == {*heard, *CASCADES, "cascade-given"}
+        expected = {"dual", "speechbert"} if reader == "plain" else set()
+        assert read_systems(exp / f"test/{reader}/results.jsonl") == {*expected, *CASCADES, "text"}
+        of_odsqa = read_systems(exp / f"test-textq/{reader}/results.jsonl")
+        assert of_odsqa == {*expected, *CASCADES, "cascade-given"}
     assert len(read_json(exp / "test/tables/readers.json")["rows"]) == 11
     errors = read_json(exp / "errors/tables/errors.json")["rows"]
     assert [row[0] for row in errors] == ["cascade-simulated@20"]
@@ -168,7 +168,7 @@ def test_odsqa(tmp_path):
 def test_real_questions(tmp_path):
     printed = smoke("real_questions", tmp_path)
     assert "| cascade-ctc | clean |" in printed.partition("## Where cascades lose")[2]
-    assert systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
+    assert read_systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
     card = read_json(tmp_path / "text-qa/card.json")
     assert card["licences"]["trained_on"][-1].startswith("squad and minisqa, CC BY-SA 4.0")
 
@@ -178,13 +178,13 @@ def test_textless(tmp_path):
     config = "recipes/real_questions/textless-smoke.yaml"
     run("real_questions/textless.sh", config, str(tmp_path))
     out = tmp_path / "textless"
-    heard = {"dual", "dual-taught", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
+    expected = {"dual", "dual-taught", "dual-text", "dual-scratch", *CASCADES, "speechbert", "text"}
     for part in ("on-dev", "on-test", "on-some"):
-        assert systems(out / part / "results.jsonl") == heard
+        assert read_systems(out / part / "results.jsonl") == expected
     cards = {arm: read_json(out / f"models/{arm}/card.json") for arm in ("dual", "dual-2")}
     assert (cards["dual"]["passages"], cards["dual-2"]["passages"]) == (8, 4)
     assert len(read_json(out / "curve.json")["rows"]) == 5
-    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
+    assert "embeddings-taught@100" in read_systems(out / "retrieval-dev/results.jsonl")
 
 
 @long
@@ -195,9 +195,9 @@ def test_textless_reads_pieces_of_phones(tmp_path):
     out = tmp_path / "textless"
     cards = [read_json(out / f"models-phones/{arm}/card.json") for arm in ("taught", "dual-text")]
     assert len({card["units"]["pieces"] for card in cards}) == 1
-    heard = {"dual-taught", "dual-text", *CASCADES, "text"}
-    assert systems(out / "on-test-phones/results.jsonl") == heard
-    assert "embeddings-taught@100" in systems(out / "retrieval-phones-dev/results.jsonl")
+    expected = {"dual-taught", "dual-text", *CASCADES, "text"}
+    assert read_systems(out / "on-test-phones/results.jsonl") == expected
+    assert "embeddings-taught@100" in read_systems(out / "retrieval-phones-dev/results.jsonl")
 
 
 @long
@@ -205,19 +205,19 @@ def test_textless_reads_pieces_of_phones(tmp_path):
 def test_superb_goes_on_where_it_was_killed(tmp_path):
     exp = tmp_path / "exp"
     arguments = ("superb/run.sh", "recipes/superb/smoke.yaml", str(exp))
-    given = {
+    environment = {
         "FSDD": str(write_digits(tmp_path / "fsdd/recordings", (3, 7)).parent),
-        "UNSEEN": noise(tmp_path / "street.wav"),
+        "UNSEEN": write_noise(tmp_path / "street.wav"),
     }
     shards = "features/*/*/shard-*.safetensors"
-    run_until(lambda: any(exp.glob(shards)), tmp_path / "log", *arguments, **given)
+    run_until(lambda: any(exp.glob(shards)), tmp_path / "log", *arguments, **environment)
     kept = {p: p.stat().st_mtime_ns for p in exp.glob(shards)}
-    run(*arguments, **given)
+    run(*arguments, **environment)
     assert all(p.stat().st_mtime_ns == at for p, at in kept.items())
     rows = {(r.name, r.encoder, r.condition) for r in read_rows(exp / "results.jsonl")}
     for condition in ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street"):
         assert {(task, "robust", condition) for task in ORDER} <= rows
-    assert systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
+    assert read_systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
     assert "Which layers the tasks use" in (exp / "report.html").read_text()
 
 
@@ -226,20 +226,20 @@ def test_robustness_goes_on_where_it_was_killed_and_fills_its_grids(tmp_path):
     exp = tmp_path / "exp"
     arguments = ("robustness/run.sh", "recipes/robustness/smoke.yaml", str(exp))
     for name in ("noise/a.wav", "music/b.wav", "speech/c.wav"):
-        noise(tmp_path / "musan" / name)
-    given = {
+        write_noise(tmp_path / "musan" / name)
+    environment = {
         "WORKERS": "1",
         "TRAININGS": "continual continual-clean",
         "MODES": "alternating",
         "WEIGHTS": "1",
-        "UNSEEN": noise(tmp_path / "street.wav"),
+        "UNSEEN": write_noise(tmp_path / "street.wav"),
         "MUSAN": str(tmp_path / "musan"),
         "FSDD": str(write_digits(tmp_path / "fsdd/recordings").parent),
     }
     half = "continual/checkpoints/checkpoint-*"
-    run_until(lambda: any(exp.glob(half)), tmp_path / "log", *arguments, **given)
+    run_until(lambda: any(exp.glob(half)), tmp_path / "log", *arguments, **environment)
     cards = {p: p.stat().st_mtime_ns for p in exp.rglob("card.json")}
-    log = run(*arguments, **given).stdout
+    log = run(*arguments, **environment).stdout
     assert all(p.stat().st_mtime_ns == at for p, at in cards.items())
 
     encoders = {"baseline", "continual", "continual-clean"}
@@ -291,7 +291,7 @@ def test_units_and_their_readers(tmp_path):
     starts = [read_json(models / f"{name}/card.json") for name in ("dual-1", "dual")]
     assert starts[0]["start"] == read_json(model_folder() / "dual/card.json")["weights"]
     assert starts[1]["start"] == starts[0]["weights"]
-    measured = systems(exp / "measure/test-espeak/results.jsonl")
+    measured = read_systems(exp / "measure/test-espeak/results.jsonl")
     assert measured == {"dual", "speechbert", *CASCADES, "text"}
     assert "held-out-words" in printed
     scores = read_json(exp / "shipped/people-en/dual/card.json")["scores"]
@@ -319,18 +319,18 @@ def test_units_that_people_share(tmp_path, mini_corpus):
     spoken = tmp_path / "spoken"
     spoken.mkdir()
     corpus.rename(spoken / "one")
-    given = {
+    environment = {
         "PEOPLE": write_sentences(tmp_path / "speechocean_train"),
         "WORDS": write_digits(tmp_path / "words", range(2)),
         "PRECISE": tmp_path / "precise",
         "FSDD": write_digits(tmp_path / "fsdd", range(2), takes=(0, 10)),
-        "KITCHEN": noise(tmp_path / "kitchen.wav"),
+        "KITCHEN": write_noise(tmp_path / "kitchen.wav"),
         "SPOKEN": spoken,
     }
     for word in ("amelia", "athena"):
         write_digits(tmp_path / "precise" / word, [len(word)], takes=(0,))
     arguments = ("units/people.sh", "recipes/units/people-smoke.yaml", str(tmp_path / "exp"))
-    environment = {name: str(value) for name, value in given.items()}
+    environment = {name: str(value) for name, value in environment.items()}
     printed = run(*arguments, **environment).stdout
     exp = tmp_path / "exp"
 
@@ -346,9 +346,9 @@ def test_units_that_people_share(tmp_path, mini_corpus):
     shipped = load_codebook(exp / "phones-en/units.safetensors").card
     assert shipped["encoder"] == load_encoder(exp / "phones-en/encoder").hash
 
-    before = written(exp)
+    before = read_write_times(exp)
     run(*arguments, "--stop-stage", "3", **environment)
-    assert written(exp) == before
+    assert read_write_times(exp) == before
 
 
 @long
@@ -370,12 +370,12 @@ def test_the_demo_by_processes_of_its_own(tmp_path):
     few = dict.fromkeys(sizes, "1")
     run("demo/run.sh", EXP=str(tmp_path), SEED="5", PATH=COLD_PATH, **few)
     groups = read_json(tmp_path / "groups.json")
-    heard = {"dual", *CASCADES, "speechbert"}
+    expected = {"dual", *CASCADES, "speechbert"}
     assert groups["columns"][:2] == ["system", "espeak-ng"]
     assert groups["columns"][-1].startswith("free English")
-    assert systems(tmp_path / "results.jsonl") == heard
-    assert {row[0] for row in groups["rows"]} == heard | {"text"}
-    assert systems(tmp_path / "free-english/results.jsonl") == heard | {"text"}
+    assert read_systems(tmp_path / "results.jsonl") == expected
+    assert {row[0] for row in groups["rows"]} == expected | {"text"}
+    assert read_systems(tmp_path / "free-english/results.jsonl") == expected | {"text"}
     # where the two answer alike there is nothing to listen to
     page = (tmp_path / "report.html").read_text()
     assert "the FF1 of dual and cascade-ctc differs" in page
