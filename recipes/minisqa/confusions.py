@@ -73,7 +73,7 @@ class Edit(NamedTuple):
     """A word of a text with errors."""
 
     word: str
-    index: int  # of the reference word that it stands for, or, inserted, that it follows
+    position: int  # of the reference word that it stands for, or, inserted, that it follows
 
 
 def spell_words(text: str, language: str) -> list[str]:
@@ -396,7 +396,7 @@ def time_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[Span]:
     """Give the words with errors the times of the reference words; several words of one reference
     word share its time."""
     timed = []
-    for index, edits_there in groupby(edits, key=lambda edit: edit.index):
+    for index, edits_there in groupby(edits, key=lambda edit: edit.position):
         timed += share_time([edit.word for edit in edits_there], spans[index])
     return timed
 

@@ -106,7 +106,7 @@ def test_words_that_are_right_at_a_high_rate_are_right_at_a_lower_one(model, ref
     right = {}
     for wer in (0.1, 0.4):
         edits = model.simulate(words, wer, "p")
-        right[wer] = {edit.index for edit in edits if edit.word == words[edit.index]}
+        right[wer] = {edit.position for edit in edits if edit.word == words[edit.position]}
     assert right[0.4] < right[0.1]
 
 
