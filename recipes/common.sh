@@ -1,6 +1,7 @@
 # Sourced by every run.sh, which has set CONFIG and EXP to its defaults:
 #   bash recipes/NAME/run.sh [CONFIG [EXP [SOURCE]]] [--stage N] [--stop-stage N]
-# LAUNCH="torchrun --nproc-per-node 4 --no-python --" trains on several processes. `python recipes/usage.py EXP` prints what stages took.
+# LAUNCH="torchrun --nproc-per-node 4 --no-python --" trains on several processes.
+# `python recipes/usage.py EXP` prints time and memory of the stages.
 set -euo pipefail
 refuse() { echo "speechssl: $1" >&2; exit 2; }
 FIRST=0 LAST=999 LAUNCH=${LAUNCH:-} ARGUMENTS=()
@@ -21,25 +22,25 @@ CONFIG=${ARGUMENTS[0]:-$CONFIG} EXP=${ARGUMENTS[1]:-$EXP} SOURCE=${ARGUMENTS[2]:
 SETTINGS=$(python recipes/settings.py "$CONFIG")
 export SPEECHSSL_USAGE=$EXP/usage.jsonl SPEECHSSL_STAGE=
 
-stage() { # N "what it does": whether it is to run
+stage() { # N TITLE: prints the title of stage N; fails where the stage is not to be run
   [ "$1" -ge "$FIRST" ] && [ "$1" -le "$LAST" ] || return 1
   SPEECHSSL_STAGE="$1 $2"
   echo "== $1 $2"
 }
-setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; } # NAME: its values in the section `recipe`; nothing where it is not set
-published() { # NAME: SOURCE is the published corpus, or an invented miniature where the configuration has one
+setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; } # NAME: prints its values in the section `recipe` of CONFIG, if it is set
+published() { # NAME: where SOURCE is not given, makes it: an invented miniature of the corpus NAME; refuses a CONFIG without one
   [ -z "$SOURCE" ] || return 0
   grep -q "^miniature:" "$CONFIG" || refuse "$CONFIG needs the published corpus; give its folder as the third argument \
 (data/$1/README.md says where to get it), or try the recipe on an invented miniature with $(dirname "$0")/smoke.yaml"
   SOURCE=$EXP/miniature
   python tests/corpora/make.py "$1" "$SOURCE" --config "$CONFIG" --stage miniature
 }
-splits() { # those of the configuration that the corpus has, or, where it has none of them, all but train
+splits() { # prints the splits of CONFIG that the corpus has, or, where it has none of them, all its splits but train
   local found
   found=$(for split in $(setting splits); do [ ! -d "$EXP/corpus/$split" ] || echo "$split"; done)
   echo "${found:-$(cd "$EXP/corpus" && ls -d */ | sed -n '/^train/d; s,/,,p')}"
 }
-trains() { # whether the corpus has a training set; where not, what ships replaces the readers, if the configuration names a set
+trains() { # fails where the corpus has no training set, so that readers of the set `shipped` of CONFIG are used; refuses a CONFIG without it
   [ ! -d "$EXP/corpus/train" ] || return 0
   local instead
   instead=$(setting shipped)
@@ -47,7 +48,7 @@ trains() { # whether the corpus has a training set; where not, what ships replac
   echo "left out: $SOURCE has no train, so nothing is trained; readers are those of $instead, which heard little but synthetic English"
   return 1
 }
-borrow() { # SET FOLDER [PART ...]: copies a shipped set, or parts of it, into a folder that lacks them
+borrow() { # SET FOLDER [PART ...]: copies a shipped set, or parts of it, into FOLDER where it lacks them
   local part from
   from=$(python recipes/models.py "$1")
   mkdir -p "$2"

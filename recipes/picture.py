@@ -1,5 +1,6 @@
-"""Draw README's picture: FF1 on SQuAD's questions, from the first table of README, and on MiniSQA
-against the SNR, from the scores in the cards of the set that ships.
+"""Draw README's picture. Its left half is FF1 on SQuAD's questions, which is read from README's
+table with the heading SQuAD; its right half is FF1 on MiniSQA against the SNR, which is read from
+the cards of the set that ships.
 
 python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
 """
@@ -19,46 +20,64 @@ README = Path("README.md")
 SYSTEMS = ("dual", "cascade-ctc", "speechbert", "cascade-ctc-greedy")  # in noise
 # "27.6 [23.4, 31.6], WER 72.5": value, low and high
 CELL = re.compile(r"([\d.]+) \[([\d.]+), ([\d.]+)\]")
+GAP_OF_SPEECH = 0.24  # between the points of a system; its next neighbour is 1 away
+GAP_OF_SYSTEMS = 0.08  # between the points of a condition, so that no interval hides another
+
+
+def read_table(page: Path, heading: str) -> dict[tuple[str, str], str]:
+    """Read the first Markdown table of a page whose first column has this heading. Returns
+    (first cell of the row, heading of the column) -> cell."""
+    lines = page.read_text("utf-8").splitlines()
+    (start, *_) = (i for i, line in enumerate(lines) if line.startswith(f"| {heading} |"))
+    _, *columns = split_row(lines[start])
+    cells = {}
+    for line in lines[start + 2 :]:  # after the heading and the rule below it
+        if not line.startswith("|"):
+            break
+        row, *values = split_row(line)
+        for column, value in zip(columns, values, strict=True):
+            cells[row, column] = value
+    return cells
+
+
+def split_row(line: str) -> list[str]:
+    """Split a line of a Markdown table into its cells."""
+    return [cell.strip() for cell in line.strip("|").split("|")]
 
 
 def read_real_questions(page: Path) -> pd.DataFrame:
-    """Read the first table of a page: system, speech, value, low and high of every cell that has a
-    score."""
-    lines = page.read_text("utf-8").splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith("| SQuAD |"))
-    _, *speech = (cell.strip() for cell in lines[first].strip("|").split("|"))
+    """Read the table SQuAD of a page, such as README's: system, speech, value, low and high of
+    every cell that has a score."""
     scores = []
-    for line in lines[first + 2 :]:
-        if not line.startswith("|"):
-            break
-        system, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-        for spoken, cell in zip(speech, cells, strict=True):
-            if match := CELL.match(cell):
-                value, low, high = map(float, match.groups())
-                scores.append((name_system(system, cell), spoken, value, low, high))
+    for (row, speech), cell in read_table(page, "SQuAD").items():
+        match = CELL.match(cell)
+        if match:
+            value, low, high = map(float, match.groups())
+            scores.append((name_system(row, cell), speech, value, low, high))
     return pd.DataFrame(scores, columns=["system", "speech", "value", "low", "high"])
 
 
-def name_system(system: str, cell: str) -> str:
-    """Name a system without its remark; with its number of questions, where its cell has one."""
-    name = system.partition(" (")[0]
-    few = re.search(r"\((\d+ questions)\)", cell)
-    return f"{name}\n({few[1]})" if few else name
+def name_system(row: str, cell: str) -> str:
+    """Name the system of a row without its remark; with its number of questions, where the cell
+    states one."""
+    name = row.partition(" (")[0]
+    number = re.search(r"\((\d+ questions)\)", cell)
+    return f"{name}\n({number[1]})" if number else name
 
 
 def read_scores(models: Path) -> pd.DataFrame:
-    """Return the scores that `recipes/ship.py scores` put into the cards ("dual ff1, pink 5 dB"):
+    """Read the scores that `recipes/ship.py scores` put into the cards ("dual ff1, pink 5 dB"):
     system, metric, condition, value, low and high."""
-    found = []
+    rows = []
     for card in sorted(models.glob("*/card.json")):
         for key, score in read_json(card).get("scores", {}).items():
             system, metric, condition = re.fullmatch(r"(\S+) (\S+), (.+)", key).groups()
-            found.append({"system": system, "metric": metric, "condition": condition, **score})
-    scores = pd.DataFrame(found).drop_duplicates(["system", "metric", "condition"], keep="last")
+            rows.append({"system": system, "metric": metric, "condition": condition, **score})
+    scores = pd.DataFrame(rows).drop_duplicates(["system", "metric", "condition"], keep="last")
     return scores.astype({"low": float, "high": float})
 
 
-def draw(real: pd.DataFrame, scores: pd.DataFrame, out: Path) -> None:
+def draw_results(real: pd.DataFrame, scores: pd.DataFrame, out: Path) -> None:
     """Draw FF1 of every system on real questions on the left; on the right FF1 on MiniSQA by the
     SNR of pink noise."""
     with style_figures(svg_hashsalt="results", svg_fonttype="path", font_size=10) as figure_class:
@@ -70,14 +89,15 @@ def draw(real: pd.DataFrame, scores: pd.DataFrame, out: Path) -> None:
 
 
 def draw_systems(axes: Axes, real: pd.DataFrame) -> None:
-    """Draw a line for every system, and a point on it for every kind of speech."""
-    systems, speech = list(real.system.unique()), list(real.speech.unique())
-    for slot, spoken in enumerate(speech):
-        found = real[real.speech == spoken]
-        lines = found.system.map(systems.index) + 0.24 * (slot - (len(speech) - 1) / 2)
-        errors = [found.value - found.low, found.high - found.value]
+    """Draw a row for every system, and a point with its interval for every kind of speech."""
+    systems = list(real.system.unique())
+    kinds = list(real.speech.unique())
+    for slot, speech in enumerate(kinds):
+        scores = real[real.speech == speech]
+        heights = scores.system.map(systems.index) + GAP_OF_SPEECH * (slot - (len(kinds) - 1) / 2)
+        errors = [scores.value - scores.low, scores.high - scores.value]
         style = {"color": PALETTE[slot][0], "marker": MARKERS[slot], "linestyle": "none"}
-        axes.errorbar(found.value, lines, xerr=errors, capsize=3, label=spoken, **style)
+        axes.errorbar(scores.value, heights, xerr=errors, capsize=3, label=speech, **style)
     axes.set_yticks(range(len(systems)), systems)
     axes.invert_yaxis()
     axes.set_xlim(0, 100)
@@ -88,16 +108,17 @@ def draw_systems(axes: Axes, real: pd.DataFrame) -> None:
 
 def draw_noise(axes: Axes, ff1: pd.DataFrame) -> None:
     """Draw a line for every system over the levels of pink noise."""
-    levels = conditions_by_snr(ff1.condition[ff1.system == SYSTEMS[0]])
+    levels = list_noise_levels(ff1.condition[ff1.system == SYSTEMS[0]])
     for slot, system in enumerate(SYSTEMS):
-        found = ff1[(ff1.system == system) & ff1.condition.isin(levels)]
-        # side by side, so that no interval hides another
-        places = found.condition.map(levels.index) + 0.08 * (slot - 1.5)
-        found = found.assign(place=places).sort_values("place", kind="stable")
-        low, high = found.low.fillna(found.value), found.high.fillna(found.value)
-        errors = [found.value - low, high - found.value]
+        scores = ff1[(ff1.system == system) & ff1.condition.isin(levels)]
+        shift = GAP_OF_SYSTEMS * (slot - (len(SYSTEMS) - 1) / 2)
+        scores = scores.assign(place=scores.condition.map(levels.index) + shift)
+        scores = scores.sort_values("place", kind="stable")
+        low = scores.low.fillna(scores.value)
+        high = scores.high.fillna(scores.value)
+        errors = [scores.value - low, high - scores.value]
         style = {"color": PALETTE[slot + 2][0], "marker": MARKERS[slot + 2], "linestyle": "-"}
-        axes.errorbar(found.place, found.value, errors, capsize=3, label=system, **style)
+        axes.errorbar(scores.place, scores.value, errors, capsize=3, label=system, **style)
     names = [level.removeprefix("pink ").removesuffix(" dB") for level in levels]
     axes.set_xticks(range(len(levels)), names)
     axes.set_xlabel("SNR of pink noise (dB)")
@@ -107,8 +128,8 @@ def draw_noise(axes: Axes, ff1: pd.DataFrame) -> None:
     axes.legend(loc="lower right", fontsize=8)
 
 
-def conditions_by_snr(conditions: pd.Series) -> list[str]:
-    """List pink noise from the loudest to the faintest, then clean speech."""
+def list_noise_levels(conditions: pd.Series) -> list[str]:
+    """List the conditions of pink noise from the loudest to the faintest, then clean speech."""
     ratios = conditions.str.extract(r"^pink (\S+) dB$")[0].dropna().astype(float)
     return [*(f"pink {ratio:g} dB" for ratio in sorted(ratios)), "clean"]
 
@@ -119,5 +140,5 @@ if __name__ == "__main__":
         models = Path(sys.argv[1])
     if len(sys.argv) > 2:
         out = Path(sys.argv[2])
-    draw(read_real_questions(README), read_scores(models), out)
+    draw_results(read_real_questions(README), read_scores(models), out)
     print(f"{out}: FF1 on SQuAD's questions and on MiniSQA")

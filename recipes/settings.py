@@ -1,5 +1,5 @@
-"""Print the settings that a run.sh itself reads, of the section `recipe` of its configuration: a
-line for each, its name and its values.
+"""Print the section `recipe` of a configuration, which has the settings that a run.sh itself reads:
+a line for each, with its name and its values.
 
 python recipes/settings.py CONFIG
 """

@@ -2,19 +2,22 @@
 plain int8 files.
 
     python recipes/ship.py MODELS CTC CORPUS OUT RECIPE
-        such as exp/robustness/models/continual-more exp/minisqa/models/ctc exp/minisqa/corpus
+        makes the set OUT, such as
+        exp/robustness/models/continual-more exp/minisqa/models/ctc exp/minisqa/corpus
         exp/robustness/minisqa-en-robust "recipes/robustness"
     python recipes/ship.py scores OUT EXP... NAME=EXP
-        puts what `speechssl evaluate qa` found in EXP... into the cards; NAME: who speaks there, if
-        it is another synthesiser than in the others
+        puts the scores of `speechssl evaluate qa` in EXP... into the cards of the set OUT; NAME:
+        the synthesiser, if it is another than in the others
     python recipes/ship.py vocabulary READER CORPUS OUT
-        a reader of text with as many tokens as ship, to be trained further
+        writes a reader of text with as many tokens as ship, to be trained further
     python recipes/ship.py text-qa READER CORPUS OUT RECIPE
-        a reader of text in the place of that of the set OUT
+        replaces the reader of text in the set OUT
 
-The encoder is rounded to int8 here, if it is not already, after units, recogniser and SpeechBERT
-were made for it: their cards get the hash of the rounded weights as `encoder`, and keep that of the
-others as `made_for`. Scores are of what ships, after rounding.
+A set has a folder with card.json for every part (encoder, dual, speechbert, ctc, text-qa), and
+units.safetensors and words.safetensors with their cards, units.card.json and words.card.json,
+beside them. The encoder is rounded to int8 here, if it is not already, after units, recogniser and
+SpeechBERT were made for it: their cards get the hash of the rounded weights as `encoder`, and keep
+that of the weights before as `made_for`. Scores are of the set after rounding.
 """
 
 import json
@@ -43,9 +46,13 @@ LIMIT = 45.0  # MB
 VOCABULARY = 8900
 FILES = ("*.safetensors", "config.json", "preprocessor_config.json", "card.json", QUESTIONS)
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
-MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the units', is DUAL's
-    **{part: list(product(["dual"], ["ff1", "aos"])) for part in ("encoder", "units", "dual")},
-    "ctc": [(name, "wer") for name in CASCADES],
+SCORES_OF_DUAL = [("dual", "ff1"), ("dual", "aos")]
+# part -> systems and metrics whose scores its card gets; the encoder and the units get DUAL's
+SCORES = {
+    "encoder": SCORES_OF_DUAL,
+    "units": SCORES_OF_DUAL,
+    "dual": SCORES_OF_DUAL,
+    "ctc": [(cascade, "wer") for cascade in CASCADES],
     "text-qa": [
         ("text", "ff1"),
         *product(CASCADES, ["ff1"]),
@@ -55,32 +62,36 @@ MEASURED_BY = {  # part -> systems and metrics; the encoder's worth, and the uni
 }
 ENTRIES = ("value", "low", "high", "n", "drawn", "groups")  # of a score in a card
 CONTAINS = "all-MiniLM-L6-v2, Apache-2.0"  # the text encoder that the readers began as
-LICENCE = "Apache-2.0"  # of what ships, as of the package
+LICENCE = "Apache-2.0"  # of the set, as of the package
 SHARE_ALIKE = "CC BY-SA 4.0"  # of a reader that was trained on SQuAD's texts, as of these
 READERS = ("dual", "text-qa", "speechbert")
-TEXTS = ("text-qa", "ngram")  # parts that know words alone
+TEXT_PARTS = ("text-qa", "ngram")  # their weights derive from text alone
 
 
 def ship_text_qa(reader: Path, corpus: Path, out: Path, recipe: str) -> None:
-    """Put a reader of text in the place of that of a set. corpus: what it was trained on, of whose
-    tokens the commonest stay."""
+    """Replace the reader of text in the set `out`. corpus: that on which it was trained, whose
+    commonest tokens are kept."""
     shutil.rmtree(out / "text-qa")
     cut_vocabulary(reader, corpus, out / "text-qa")
-    update(out, "text-qa", recipe=recipe, scores={})
+    update_card(out, "text-qa", recipe=recipe, scores={})
     add_licences(out)
     check_size(out)
 
 
-def card_of(out: Path, part: str) -> Path:
+def card_path(out: Path, part: str) -> Path:
+    """Return where the card of a part of a set is."""
     return out / f"{part}.card.json" if part in ("units", "words") else out / part / "card.json"
 
 
-def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
+def ship_set(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
+    """Make the set `out`. models: folder of the run; ctc: folder of its recogniser; corpus: that on
+    which the reader of text was trained; recipe: its name on the cards."""
     for part in ("encoder", "dual", "speechbert", "ctc"):
         (out / part).mkdir(parents=True, exist_ok=True)
         source = ctc if part == "ctc" else models / part
-        for path in (path for pattern in FILES for path in source.glob(pattern)):
-            shutil.copyfile(path, out / part / path.name)
+        for pattern in FILES:
+            for path in source.glob(pattern):
+                shutil.copyfile(path, out / part / path.name)
     if (ctc / "ngram").is_dir():
         shutil.copytree(
             ctc / "ngram",
@@ -93,49 +104,51 @@ def ship(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> None:
 
     # dequantise makes float32 of bf16, and of what is int8 already
     weights = dequantise(load_file(models / "encoder/model.safetensors"))
-    save(quantise(weights, kernels=True), out / "encoder/model.safetensors")
+    save_weights(quantise(weights, kernels=True), out / "encoder/model.safetensors")
     head = out / "ctc/head.safetensors"
-    save(quantise(dequantise(load_file(ctc / "head.safetensors"))), head)
-    update(out, "encoder", files=file_hashes(out / "encoder"))
-    rounded = load_encoder(out / "encoder").hash
+    save_weights(quantise(dequantise(load_file(ctc / "head.safetensors"))), head)
+    update_card(out, "encoder", files=file_hashes(out / "encoder"))
+    rounded_hash = load_encoder(out / "encoder").hash
     for part in ("units", "words", "ctc"):
-        if card_of(out, part).is_file():
-            before = read_json(card_of(out, part))["encoder"]
-            if before != rounded:
-                update(out, part, encoder=rounded, made_for=before)
-    trained = read_json(card_of(out, "ctc"))["weights"]
-    update(out, "ctc", weights=hash_files([head]), trained=trained)
-    features = read_json(card_of(out, "speechbert"))["features"]
-    made_for = features["encoder"]
-    update(out, "speechbert", features=features | {"encoder": rounded}, made_for=made_for)
+        if card_path(out, part).is_file():
+            hash_before = read_json(card_path(out, part))["encoder"]
+            if hash_before != rounded_hash:
+                update_card(out, part, encoder=rounded_hash, made_for=hash_before)
+    head_before = read_json(card_path(out, "ctc"))["weights"]
+    update_card(out, "ctc", weights=hash_files([head]), trained=head_before)
+    features = read_json(card_path(out, "speechbert"))["features"]
+    hash_before = features["encoder"]
+    features["encoder"] = rounded_hash
+    update_card(out, "speechbert", features=features, made_for=hash_before)
 
     cut_vocabulary(models / "text-qa", corpus, out / "text-qa")
-    # some name the recipe that trained them; units keep what was measured of them alone
-    for part in MEASURED_BY:
-        card = read_json(card_of(out, part))
-        by = recipe
+    for part in SCORES:
+        card = read_json(card_path(out, part))
+        recipe_of_part = recipe
         if "transferred" in card:
-            by = f"recipes/units/readers.sh, base.yaml; transferred: {recipe}"
+            recipe_of_part = f"recipes/units/readers.sh, base.yaml; transferred: {recipe}"
+        # a card that names its recipe keeps it; units keep what was measured of them alone
         scores = card.get("scores", {}) if part == "units" else {}
-        write_json(card_of(out, part), {"recipe": by} | card | {"scores": scores})
+        card = {"recipe": recipe_of_part} | card | {"scores": scores}
+        write_json(card_path(out, part), card)
     add_licences(out)
     check_size(out)
 
 
 def check_size(out: Path) -> None:
-    """Print the size of a set. Exits where it is larger than LIMIT."""
+    """Print the size of a set. Exits with a message where it is larger than LIMIT."""
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
     print(f"{out}: {size:.2f} MB")
     if size > LIMIT:
         sys.exit(f"{out} is larger than {LIMIT:g} MB; make VOCABULARY smaller, and ship again")
 
 
-def update(out: Path, part: str, **entries: Any) -> None:
+def update_card(out: Path, part: str, **entries: Any) -> None:
     """Set entries of the card of a part."""
-    write_json(card_of(out, part), read_json(card_of(out, part)) | entries)
+    write_json(card_path(out, part), read_json(card_path(out, part)) | entries)
 
 
-def save(state: dict[str, torch.Tensor], path: Path) -> None:
+def save_weights(state: dict[str, torch.Tensor], path: Path) -> None:
     with replacing(path) as temporary:
         save_file(state, temporary, {"format": "pt"})
 
@@ -143,25 +156,25 @@ def save(state: dict[str, torch.Tensor], path: Path) -> None:
 def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
     """Write a reader of text with its `size` most useful tokens.
 
-    WordPiece takes the longest token that fits, so a word whose pieces are all kept is cut as
+    WordPiece takes the longest token that fits, so a word whose pieces are all kept is split as
     before.
     """
     model, layout, card = load_reader(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    kept = useful_tokens(tokenizer, corpus, size)
-    numbers = {old: new for new, old in enumerate(kept)}
+    kept = choose_tokens(tokenizer, corpus, size)
+    new_ids = {old: new for new, old in enumerate(kept)}
     model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
-    specials = {name: numbers[getattr(layout, name)] for name in ("cls", "sep", "pad")}
+    specials = {name: new_ids[getattr(layout, name)] for name in ("cls", "sep", "pad")}
     layout = replace(layout, **specials)
-    described = read_json(source / "tokenizer.json")
-    vocab = described["model"]["vocab"]
-    described["model"]["vocab"] = {t: numbers[i] for t, i in vocab.items() if i in numbers}
-    for token in described["added_tokens"]:
-        token["id"] = numbers[token["id"]]
-    for token in described["post_processor"]["special_tokens"].values():
-        token["ids"] = [numbers[i] for i in token["ids"]]
+    contents = read_json(source / "tokenizer.json")
+    old_ids = contents["model"]["vocab"]
+    contents["model"]["vocab"] = {t: new_ids[i] for t, i in old_ids.items() if i in new_ids}
+    for token in contents["added_tokens"]:
+        token["id"] = new_ids[token["id"]]
+    for token in contents["post_processor"]["special_tokens"].values():
+        token["ids"] = [new_ids[i] for i in token["ids"]]
     out.mkdir(parents=True, exist_ok=True)
-    compact = json.dumps(described, ensure_ascii=False, separators=(",", ":"))
+    compact = json.dumps(contents, ensure_ascii=False, separators=(",", ":"))
     (out / "tokenizer.json").write_text(compact, "utf-8")
     for name in ("tokenizer_config.json", QUESTIONS):
         if (source / name).is_file():
@@ -170,68 +183,77 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
 
-def useful_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
-    """Return `size` ids in their old order, which is that of frequency in English: single letters
-    and signs, then the commonest of the training texts, then the commonest of English."""
+def choose_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
+    """Choose `size` ids, in their old order: specials, single letters and signs, the commonest
+    tokens of the training texts, then the first of the vocabulary, whose order is that of frequency
+    in English."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
     data = load_corpus(corpus, "train")
     texts = [record.text for record in (*data.passages.values(), *data.questions)]
-    used = Counter(chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"]))
-    ascii_ones = [i for i, t in sorted(tokens.items()) if t.isascii() and "[unused" not in t]
-    single = [i for i in ascii_ones if len(tokens[i].removeprefix("##")) == 1]
-    ranked = [*tokenizer.all_special_ids, *single, *(i for i, _ in used.most_common()), *ascii_ones]
-    return sorted(list(dict.fromkeys([*ranked, *sorted(tokens)]))[:size])
+    counts = Counter(chain.from_iterable(tokenizer(texts, add_special_tokens=False)["input_ids"]))
+    commonest = [number for number, _ in counts.most_common()]
+    english = [i for i, t in sorted(tokens.items()) if t.isascii() and "[unused" not in t]
+    single = [i for i in english if len(tokens[i].removeprefix("##")) == 1]
+    ranked = [*tokenizer.all_special_ids, *single, *commonest, *english, *sorted(tokens)]
+    return sorted(list(dict.fromkeys(ranked))[:size])
 
 
 def add_licences(out: Path) -> None:
-    """Write `license` and `attribution` into every card of a set: what its weights were trained on
-    or derive from; and `licences` in those of readers that training gave none.
+    """Write `license` and `attribution`, the sources of its weights, into every card of a set, and
+    `licences` into those of readers that have none from their training.
 
-    What the encoder derives from, its own card says; codebooks, recogniser and readers of sound
-    derive from the encoder.
+    The sources of the encoder are on its own card; codebooks, recogniser and readers of sound
+    derive from the encoder, so that they have its sources as well.
     """
-    encoder = read_json(card_of(out, "encoder"))
-    derived = encoder.get("attribution") or trained_on(encoder)
+    encoder = read_json(card_path(out, "encoder"))
+    encoder_sources = encoder.get("attribution") or read_sources(encoder)
     for path in sorted(out.rglob("*card.json")):
-        card, part = read_json(path), path.parent.name
-        sources = trained_on(card) if part != "encoder" else []
-        if part in TEXTS:
+        card = read_json(path)
+        part = path.parent.name  # that of the set for a codebook
+        trained_on = read_sources(card)
+        sources = list(trained_on) if part != "encoder" else []
+        if part in TEXT_PARTS:
             sources = [text for text in sources if not text.startswith("speech by")]
-        sources = sources + (derived if part not in TEXTS else [])
-        sources = sources + ([CONTAINS] if part in READERS else [])
+        else:
+            sources += encoder_sources
+        licence = LICENCE
         if part in READERS:
-            card = {"licences": {"trained_on": trained_on(card), "contains": [CONTAINS]}} | card
-        of_squad = any(SHARE_ALIKE in text for text in trained_on(card))
-        licence = SHARE_ALIKE if part in READERS and of_squad else LICENCE
+            sources.append(CONTAINS)
+            card = {"licences": {"trained_on": trained_on, "contains": [CONTAINS]}} | card
+            if any(SHARE_ALIKE in text for text in trained_on):
+                licence = SHARE_ALIKE
         write_json(path, card | {"license": licence, "attribution": list(dict.fromkeys(sources))})
 
 
-def trained_on(card: dict) -> list[str]:
-    """Return what a card says of its corpus: who spoke, and licences."""
+def read_sources(card: dict) -> list[str]:
+    """Return the sentences of a card about its corpus: the synthesiser, and licences."""
     corpus = card.get("corpus") or {}
     return [corpus[name] for name in ("synthetic", "licence", "licences") if corpus.get(name)]
 
 
 def add_scores(out: Path, folders: list[str]) -> None:
-    """Add "dual ff1, pink 5 dB" to the cards, and "dual ff1, festival" for a folder that is given
-    with that name."""
+    """Add scores to the cards by names such as "dual ff1, pink 5 dB".
+
+    folders: EXP or NAME=EXP, for a score such as "dual ff1, NAME" or "dual ff1, NAME, pink 5 dB".
+    """
     rows = []
     for folder in folders:
-        speaker, _, path = folder.rpartition("=")
+        synthesiser, _, path = folder.rpartition("=")
         for row in read_rows(Path(path) / "results.jsonl"):
             condition = row.condition + (f" {row.snr_db:g} dB" if row.snr_db is not None else "")
-            if speaker:
-                condition = speaker if condition == "clean" else f"{speaker}, {condition}"
+            if synthesiser:
+                condition = synthesiser if condition == "clean" else f"{synthesiser}, {condition}"
             rows.append((row, condition))
-    for part, wanted in MEASURED_BY.items():
-        scores = read_json(card_of(out, part))["scores"]
+    for part, systems_and_metrics in SCORES.items():
+        scores = read_json(card_path(out, part))["scores"]
         for row, condition in rows:
-            if (row.name, row.metric) in wanted:
-                entries = {name: getattr(row, name) for name in ENTRIES}
-                for name, value in entries.items():
+            if (row.name, row.metric) in systems_and_metrics:
+                entries = {}
+                for name in ENTRIES:
+                    value = getattr(row, name)
                     entries[name] = round(value, 3) if isinstance(value, float) else value
                 scores[f"{row.name} {row.metric}, {condition}"] = entries
-        update(out, part, scores=scores)
+        update_card(out, part, scores=scores)
     check_size(out)
 
 
@@ -243,4 +265,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "text-qa":
         ship_text_qa(*map(Path, sys.argv[2:5]), recipe=sys.argv[5])
     else:
-        ship(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])
+        ship_set(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])

@@ -2,8 +2,9 @@
 
 python recipes/usage.py EXP
 
-The last run of a command counts. Memory is the largest of a stage's commands; disk is the size of
-EXP when its last command ends. GPU memory is given where a GPU was used.
+Every command of a run writes a row to usage.jsonl: stage, command, seconds, peak_gb, disk_gb and,
+where a GPU was used, gpu_gb. Of a command that ran several times the last row counts. Memory is the
+largest of a stage's commands; disk is the size of EXP when the last command of the stage ends.
 """
 
 import json
@@ -11,20 +12,20 @@ import sys
 from pathlib import Path
 
 
-def usage_table(rows: list[dict]) -> str:
-    """Tabulate rows of `speechssl`, one a command, in the order of time."""
+def tabulate_usage(rows: list[dict]) -> str:
+    """Tabulate the rows of usage.jsonl, which are in the order of time."""
     latest = {(row["stage"], row["command"]): row for row in rows}
     lines = ["| stage | time | memory | GPU memory | disk |", "|---|---:|---:|---:|---:|"]
     for stage in dict.fromkeys(stage for stage, _ in latest):
         commands = [row for (name, _), row in latest.items() if name == stage]
         gpu = max(row.get("gpu_gb") or 0 for row in commands)
-        facts = (
+        cells = (
             format_time(sum(row["seconds"] for row in commands)),
             f"{max(row['peak_gb'] for row in commands):.1f} GB",
             f"{gpu:.1f} GB" if gpu else "–",
             f"{commands[-1]['disk_gb']:.2f} GB",
         )
-        lines.append(f"| {stage} | {' | '.join(facts)} |")
+        lines.append(f"| {stage} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -40,4 +41,5 @@ if __name__ == "__main__":
     file = Path(sys.argv[1]) / "usage.jsonl"
     if not file.is_file():
         sys.exit(f"speechssl: {file} does not exist; a run of a recipe writes it")
-    print(usage_table([json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]))
+    lines = file.read_text(encoding="utf-8").splitlines()
+    print(tabulate_usage([json.loads(line) for line in lines]))

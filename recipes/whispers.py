@@ -1,5 +1,5 @@
-"""Print the Whisper cascades of a recipe whose checkpoints are on this machine, as systems; others
-are named on stderr.
+"""Print the cascades of those Whisper checkpoints that are on this machine, as systems of `evaluate
+qa`; the others are named on stderr.
 
 python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
     prints cascade-openai/whisper-tiny.en ...

@@ -1,4 +1,5 @@
-"""The text side: characters, units and sub-word units as rows of the embedding table."""
+"""Text encoders with other vocabularies: units and characters get rows of the embedding table, and
+sub-word units an embedding of their own; licences; and the codec on published vocabularies."""
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, licences
 from speechssl.textlm.layers import Shift
-from speechssl.textlm.subwords import SubwordUnits, subword_units
+from speechssl.textlm.subwords import SubwordUnits, make_subword_units
 from speechssl.textlm.symbols import (
     assign_tokens,
     character_encoder,
@@ -24,47 +25,48 @@ from .files import refused
 # ---- the five assignments of DUAL: which rows of a text encoder's table become units
 
 SYMBOLS = 20
-KEPT = ("most-frequent", "least-frequent", "random")
-MARKS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+COPYING = ("most-frequent", "least-frequent", "random")  # assignments that copy rows of words
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
-def vocabulary(*tokens, **marks):
-    """A tokeniser of whole words. marks: its special tokens beside <unk>."""
+def make_tokenizer(*tokens, **special_tokens):
+    """Make a tokeniser of whole words. special_tokens: those beside <unk>."""
     core = Tokenizer(models.WordLevel({t: i for i, t in enumerate(tokens)}, unk_token="<unk>"))
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **marks)
+    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **special_tokens)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
     words = plain_words(tokenizer)
     most, least, random = (
-        assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in KEPT
+        assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in COPYING
     )
-    assert set(most) == set(words[:SYMBOLS]) and set(least) == set(words[-SYMBOLS:])
-    assert set(random) <= set(words) and len(set(random)) == SYMBOLS
+    assert set(most) == set(words[:SYMBOLS])
+    assert most != words[:SYMBOLS]  # they are shuffled
+    assert set(least) == set(words[-SYMBOLS:])
+    assert set(random) <= set(words)
+    assert len(set(random)) == SYMBOLS
     assert set(random) not in (set(most), set(least))
-    assert most != words[:SYMBOLS]  # which of the words a unit gets is drawn
 
 
-def test_released_takes_the_ids_from_5_in_order():
+@pytest.mark.parametrize("seed", [0, 1])
+def test_released_takes_the_ids_from_5_in_order(seed):
     # ids 0 to 9 of its vocabulary
     first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")
-    longformer = vocabulary(*first, **MARKS)
-    assert [assign_tokens(longformer, 5, "released", seed) for seed in (0, 1)] == [
-        [5, 6, 7, 8, 9]
-    ] * 2
+    longformer = make_tokenizer(*first, **SPECIAL_TOKENS)
+    assert assign_tokens(longformer, 5, "released", seed) == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])  # electra's table is narrower than its layers
-@pytest.mark.parametrize("assignment", KEPT)
+@pytest.mark.parametrize("assignment", COPYING)
 def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assignment):
     model = text_encoder(kind)
     source = model.get_input_embeddings().weight.detach().clone()
     encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, assignment, seed=5)
-    assert encoder is model and table.weight.shape == (SYMBOLS + 3, source.shape[1])
-    assert torch.equal(
-        table.weight[:SYMBOLS], source[assign_tokens(tokenizer, SYMBOLS, assignment, 5)]
-    )
+    assert encoder is model
+    assert table.weight.shape == (SYMBOLS + 3, source.shape[1])
+    tokens = assign_tokens(tokenizer, SYMBOLS, assignment, seed=5)
+    assert torch.equal(table.weight[:SYMBOLS], source[tokens])
     specials = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[PAD]"])
     assert torch.equal(table.weight[list(special_ids(SYMBOLS))], source[specials])
     assert torch.equal(model.get_input_embeddings().weight, source)
@@ -72,52 +74,76 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
 
 
 @pytest.mark.parametrize("assignment", ["re-init", "scratch"])
-def test_re_init_draws_the_rows_and_scratch_the_layers_too(tokenizer, text_encoder, assignment):
+def test_re_init_initialises_the_rows_and_scratch_the_layers_too(
+    tokenizer, text_encoder, assignment
+):
     model = text_encoder()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    # more than there are words
-    encoder, table = symbol_encoder(model, tokenizer, 500, assignment, seed=7)
+    more_than_words = 500
+    encoder, table = symbol_encoder(model, tokenizer, more_than_words, assignment, seed=7)
     matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
-    kept = [torch.equal(encoder.state_dict()[n], before[n]) for n in matrices]
-    assert all(kept) if assignment == "re-init" else not any(kept)
+    unchanged = [torch.equal(encoder.state_dict()[n], before[n]) for n in matrices]
+    if assignment == "re-init":
+        assert all(unchanged)
+    else:
+        assert not any(unchanged)
     assert encoder.config.to_dict() == model.config.to_dict()
-    assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)
+    assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)  # initializer_range
     assert torch.cdist(table.weight, model.get_input_embeddings().weight).min() > 0.01
-    again, other = (
-        symbol_encoder(text_encoder(), tokenizer, 500, assignment, s)[1] for s in (7, 8)
-    )
-    assert torch.equal(table.weight, again.weight)
-    assert not torch.equal(table.weight, other.weight)
+
+
+@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
+def test_new_rows_depend_on_the_seed_only(tokenizer, text_encoder, assignment):
+    tables = []
+    for seed in (7, 7, 8):
+        _, table = symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed)
+        tables.append(table.weight)
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
 
 
 WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
 
 
-def test_what_does_not_fit_is_one_sentence(text_encoder, tokenizer):
-    model, words = text_encoder(), plain_words(tokenizer)
-    refused("no assignment 'best'", symbol_encoder, model, tokenizer, SYMBOLS, "best")
-    refused("too few for", assign_tokens, tokenizer, len(words) + 1, "random")
-    unmarked = vocabulary(*WORDS)
-    refused("has no .CLS. and .SEP.", symbol_encoder, model, unmarked, 5, "random")
-    short = vocabulary("<s>", "<pad>", "</s>", "<unk>", ".", **MARKS)
-    refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, short, 2, "released")
-    refused("no sub-word units 'syllables'", subword_units, tokenizer, "syllables", 100, 8)
+def test_an_unknown_assignment_is_refused(text_encoder, tokenizer):
+    refused("no assignment 'best'", symbol_encoder, text_encoder(), tokenizer, SYMBOLS, "best")
+
+
+def test_a_vocabulary_with_too_few_words_is_refused(tokenizer):
+    count = len(plain_words(tokenizer)) + 1
+    refused("too few for", assign_tokens, tokenizer, count, "random")
+
+
+def test_a_vocabulary_without_specials_is_refused(text_encoder):
+    unmarked = make_tokenizer(*WORDS)
+    refused("has no .CLS. and .SEP.", symbol_encoder, text_encoder(), unmarked, 5, "random")
+
+
+def test_released_refuses_a_vocabulary_without_tokens_at_its_ids():
+    five_tokens = make_tokenizer("<s>", "<pad>", "</s>", "<unk>", ".", **SPECIAL_TOKENS)
+    refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, five_tokens, 2, "released")
+
+
+def test_unknown_sub_word_units_are_refused(tokenizer):
+    refused("no sub-word units 'syllables'", make_subword_units, tokenizer, "syllables", 100, 8)
+
+
+def test_a_shift_of_another_width_is_refused(text_encoder):
+    model = text_encoder()
     width = model.config.hidden_size
-    shift = Shift(1, torch.zeros(width + 1))
+    shift = Shift(layer=1, vector=torch.zeros(width + 1))
     refused(f"the shift has {width + 1} numbers", shift.attach, model)
 
 
-def test_sentence_marks_stand_in_for_cls_and_sep(text_encoder):
+def test_begin_and_end_of_a_sentence_serve_as_cls_and_sep(text_encoder):
     model = text_encoder()
-    _, table = symbol_encoder(
-        model, vocabulary(*WORDS, bos_token="<s>", eos_token="</s>"), 5, "random"
-    )
+    tokenizer = make_tokenizer(*WORDS, bos_token="<s>", eos_token="</s>")
+    _, table = symbol_encoder(model, tokenizer, 5, "random")
     source = model.get_input_embeddings().weight
-    assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # [PAD] is never looked at
+    assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # the row of [PAD] does not matter
 
 
-# ---- characters as a vocabulary: every one a token, rows of the text encoder for them, and other
-# vocabularies of Chinese
+# ---- characters as a vocabulary
 
 
 TEXT = "他在北京，買了 iPhone。"
@@ -128,8 +154,8 @@ def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_pa
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"]
     assert tokenizer.mask_token_id == 1
-    last = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
-    assert [len(tokenizer) - i for i in last] == [3, 2, 1]
+    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+    assert [len(tokenizer) - i for i in specials] == [3, 2, 1]
     assert tokenizer.tokenize(" 北京 iPhone龜") == [*"北京iphone", "[UNK]"]
 
 
@@ -137,46 +163,74 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     encoder, table, characters = character_encoder(
         text_encoder(), tokenizer, ["anna在北京"], seed=3
     )
-    source = {tuple(row.tolist()) for row in encoder.get_input_embeddings().weight}
-    assert table.num_embeddings == len(characters) == 2 + 5 + 3
-    assert len({tuple(row.tolist()) for row in table.weight} & source) == 10
-    masked = encoder.get_input_embeddings().weight[tokenizer.mask_token_id]
-    assert table.weight[characters.mask_token_id].equal(masked)
-    refused(
-        "too few for", character_encoder, text_encoder(), tokenizer, map(chr, range(0x4E00, 0x4F00))
-    )
+    source = encoder.get_input_embeddings().weight
+    # [UNK] and [MASK], a, n, 在, 北, 京, and [CLS], [SEP], [PAD]
+    assert len(characters) == 2 + 5 + 3
+    assert table.num_embeddings == len(characters)
+    rows = {tuple(row.tolist()) for row in table.weight}
+    assert len(rows) == len(characters)
+    assert rows <= {tuple(row.tolist()) for row in source}
+    assert table.weight[characters.mask_token_id].equal(source[tokenizer.mask_token_id])
 
 
-def test_licences_are_those_of_the_data_the_text_encoder_and_the_start(tmp_path):
-    squad, mine, start = (tmp_path / name for name in ("squad", "mine", "start"))
-    write_json(squad / "card.json", {"corpus": "squad", "licence": "CC BY-SA 4.0"})
-    made = licences(squad, MINILM)
-    minilm, of_squad = ["all-MiniLM-L6-v2, Apache-2.0"], ["squad, CC BY-SA 4.0"]
-    assert made == {"licences": {"trained_on": of_squad, "contains": minilm}}
-    write_json(start / "card.json", made)
-    again = licences(mine, "another", start)["licences"]  # it needs no card
-    assert again == {"trained_on": [*of_squad, "mine, licence not known"], "contains": minilm}
-    write_text(mine / "README.md", "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none\n")
-    assert licences(squad, str(mine))["licences"]["contains"] == [f"{mine}, apache-2.0"]
+def test_more_characters_than_words_are_refused(text_encoder, tokenizer):
+    characters = map(chr, range(0x4E00, 0x4F00))
+    refused("too few for", character_encoder, text_encoder(), tokenizer, characters)
+
+
+# ---- licences
+
+SQUAD_LICENCE = "squad, CC BY-SA 4.0"
+MINILM_LICENCE = "all-MiniLM-L6-v2, Apache-2.0"
+
+
+@pytest.fixture
+def squad(tmp_path):
+    """The folder of a corpus with a licence."""
+    write_json(tmp_path / "squad/card.json", {"corpus": "squad", "licence": "CC BY-SA 4.0"})
+    return tmp_path / "squad"
+
+
+def test_licences_are_those_of_the_corpus_and_of_the_text_encoder(squad):
+    expected = {"trained_on": [SQUAD_LICENCE], "contains": [MINILM_LICENCE]}
+    assert licences(squad, MINILM) == {"licences": expected}
+
+
+def test_a_reader_takes_over_the_licences_of_the_reader_it_starts_from(squad, tmp_path):
+    start = tmp_path / "start"
+    write_json(start / "card.json", licences(squad, MINILM))
+    without_card = tmp_path / "mine"
+    expected = {
+        "trained_on": [SQUAD_LICENCE, "mine, licence not known"],
+        "contains": [MINILM_LICENCE],
+    }
+    assert licences(without_card, "another", start) == {"licences": expected}
+
+
+def test_the_licence_of_a_text_encoder_is_read_from_its_model_card(squad, tmp_path):
+    page = "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none\n"
+    write_text(tmp_path / "encoder/README.md", page)
+    name = str(tmp_path / "encoder")
+    assert licences(squad, name)["licences"]["contains"] == [f"{name}, apache-2.0"]
 
 
 # ---- the codec on the vocabularies of published encoders
 
 
-def bert(listed):
-    """As bert-base-chinese and bert-base-multilingual-cased have it: WordPiece, every Chinese
-    character by itself."""
-    core = Tokenizer(
-        models.WordPiece({t: i for i, t in enumerate(["[UNK]", *listed])}, unk_token="[UNK]")
-    )
+def make_bert_tokenizer(tokens):
+    """Make a tokeniser such as that of bert-base-chinese or bert-base-multilingual-cased: WordPiece
+    with every Chinese character by itself."""
+    ids = {token: i for i, token in enumerate(["[UNK]", *tokens])}
+    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     core.normalizer = normalizers.BertNormalizer(lowercase=False)
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
 
 
-def xlm_roberta(listed):
-    """A unigram model with the mark of a word's beginning, which joins characters where it can."""
-    scores = [("<unk>", 0.0), ("▁", -2.0), *((token, -3.0) for token in listed)]
+def make_xlm_roberta_tokenizer(tokens):
+    """Make a tokeniser such as XLM-RoBERTa's: a unigram model with ▁ at the beginning of a word,
+    which joins characters where it can."""
+    scores = [("<unk>", 0.0), ("▁", -2.0), *((token, -3.0) for token in tokens)]
     core = Tokenizer(models.Unigram(scores, unk_id=0))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>")
@@ -185,33 +239,33 @@ def xlm_roberta(listed):
 
 
 @pytest.mark.parametrize(
-    "made",
+    "tokenizer",
     [
-        bert([*"他在北京买了", "phone", "##s"]),
-        xlm_roberta([*"他在北京买了", "北京", "▁phone", "s"]),
+        make_bert_tokenizer([*"他在北京买了", "phone", "##s"]),
+        make_xlm_roberta_tokenizer([*"他在北京买了", "北京", "▁phone", "s"]),
         character_tokenizer([TEXT]),
     ],
 )
-def test_every_chinese_character_is_a_token_in_simplified_form_that_knows_its_place(made):
-    codec = TextCodec(made)
+def test_every_chinese_character_is_a_token_in_simplified_form_with_its_place(tokenizer):
+    codec = TextCodec(tokenizer)
     ids, owners = codec.encode(["他", "在", "北", "京", "，", "買", "了"])
-    assert [t.strip("▁") for t in made.convert_ids_to_tokens(ids)] == list("他在北京买了")
+    assert [t.strip("▁") for t in tokenizer.convert_ids_to_tokens(ids)] == list("他在北京买了")
     assert owners.tolist() == [0, 1, 2, 3, 5, 6]
 
 
-def test_a_berts_word_pieces_are_the_same_without_transformers():
+def test_the_word_pieces_of_a_bert_are_the_same_without_transformers():
     folder = SHIPPED / "people-en/text-qa"
-    theirs = AutoTokenizer.from_pretrained(folder)
-    ours, words = (
-        word_pieces(folder),
-        ("Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable").split(),
-    )
-    assert TextCodec(ours).encode(words)[0].tolist() == TextCodec(theirs).encode(words)[0].tolist()
-    assert word_pieces(folder.parent) is None
+    words = "Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable".split()
+    ids, _ = TextCodec(word_pieces(folder)).encode(words)
+    expected, _ = TextCodec(AutoTokenizer.from_pretrained(folder)).encode(words)
+    assert ids.tolist() == expected.tolist()
 
 
-# ---- how tokens sound: the units of tokens, their embedding, and what it is for: homophones in
-# what a recogniser wrote
+def test_a_folder_without_a_tokeniser_has_no_word_pieces():
+    assert word_pieces(SHIPPED / "people-en") is None
+
+
+# ---- sub-word units: tokens that sound alike have one embedding
 
 
 HOMOPHONES = "北背贝 京晶 大打"
@@ -222,44 +276,57 @@ def pinyin():
     pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
 
 
-def subword_ids(units, tokenizer, text):
-    """(S, E) of the tokens of a text, after the output has learnt something."""
-    torch.manual_seed(1)
-    torch.nn.init.normal_(units.output.weight)
-    return units(torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]]))[0].detach()
-
-
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
     tokenizer = character_tokenizer([HOMOPHONES])
-    found = subword_ids(
-        subword_units(tokenizer, "pinyin", len(tokenizer), 8), tokenizer, "背贝北京晶"
-    )
-    assert torch.equal(found[0], found[1]) and torch.equal(found[3], found[4])
-    assert not torch.equal(found[0], found[2]) and not torch.equal(found[0], found[3])
+    units = make_subword_units(tokenizer, "pinyin", len(tokenizer), 8)
+    torch.manual_seed(1)
+    torch.nn.init.normal_(units.output.weight)  # as after some training
+    ids = tokenizer("背贝北京晶", add_special_tokens=False)["input_ids"]
+    bei4, also_bei4, bei3, jing1, also_jing1 = units(torch.tensor([ids]))[0].detach()
+    assert torch.equal(bei4, also_bei4)
+    assert torch.equal(jing1, also_jing1)
+    assert not torch.equal(bei4, bei3)
+    assert not torch.equal(bei4, jing1)
 
 
-def test_the_order_of_units_counts_and_padding_does_not():
+@pytest.fixture
+def small_units():
+    """The sub-word units of four tokens: two alike, one in reverse order, one without any."""
     torch.manual_seed(0)
     tokens = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
-    units = SubwordUnits(tokens, 3, 6, 5)
-    assert not units(torch.tensor([[0, 1]])).any()  # it begins at zero
-    torch.nn.init.normal_(units.output.weight)
-    found = units(torch.tensor([[0, 1], [2, 3]]))
-    assert torch.equal(found[0, 0], found[1, 0])
-    assert not torch.allclose(found[0, 0], found[0, 1])
-    assert not found[1, 1].any()
-    shorter = SubwordUnits(tokens[:, :3], 3, 6, 5)
-    shorter.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
-    assert torch.allclose(shorter(torch.tensor([[0, 1]])), units(torch.tensor([[0, 1]])), atol=1e-6)
+    return SubwordUnits(tokens, unit_count=3, width=6, out=5)
+
+
+def test_the_embedding_begins_at_zero(small_units):
+    assert not small_units(torch.tensor([[0, 1]])).any()
+
+
+def test_the_order_of_units_counts(small_units):
+    torch.nn.init.normal_(small_units.output.weight)
+    (first, reverse), (same, empty) = small_units(torch.tensor([[0, 1], [2, 3]]))
+    assert torch.equal(first, same)
+    assert not torch.allclose(first, reverse)
+    assert not empty.any()
+
+
+def test_padding_of_units_changes_nothing(small_units):
+    torch.nn.init.normal_(small_units.output.weight)
+    tokens = small_units.tokens[:, :3]
+    unpadded = SubwordUnits(tokens, unit_count=3, width=6, out=5)
+    unpadded.load_state_dict(small_units.state_dict() | {"tokens": tokens})
+    ids = torch.tensor([[0, 1]])
+    assert torch.allclose(unpadded(ids), small_units(ids), atol=1e-6)
 
 
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):
     pytest.importorskip("espeakng_loader")
-    units = subword_units(tokenizer, "phones", len(tokenizer), 8)
-    rows = {
-        word: units.tokens[tokenizer.convert_tokens_to_ids(word)]
-        for word in ("their", "there", "anna", "##a", "!", "[CLS]")
-    }
-    assert torch.equal(rows["their"], rows["there"])
-    assert not torch.equal(rows["their"], rows["anna"])
-    assert rows["##a"].any() and not rows["!"].any() and not rows["[CLS]"].any()
+    units = make_subword_units(tokenizer, "phones", len(tokenizer), 8)
+
+    def find_units(token):
+        return units.tokens[tokenizer.convert_tokens_to_ids(token)]
+
+    assert torch.equal(find_units("their"), find_units("there"))
+    assert not torch.equal(find_units("their"), find_units("anna"))
+    assert find_units("##a").any()
+    assert not find_units("!").any()
+    assert not find_units("[CLS]").any()

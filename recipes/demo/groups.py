@@ -1,8 +1,8 @@
-"""The demo in one table: FF1 of every system for the synthesiser of training, in noise, for new
-words, for another synthesiser, and for free English.
+"""Tabulate FF1 of every system of the demo by groups of test speech: the synthesiser of training,
+noise, new words, another synthesiser, and free English.
 
     python recipes/demo/groups.py EXP [NAME=FOLDER ...]
-        FOLDER: of the evaluation of a further group, such as festival=exp/demo/festival
+        FOLDER: results of `evaluate qa` on a further group, such as festival=exp/demo/festival
 
 Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
 """
@@ -25,9 +25,11 @@ def select_clean(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.condition == "clean"]
 
 
-def describe_knowledge(held_out: Path) -> str:
-    """Say which speech and which texts the models learned from. held_out: the corpus."""
-    models, texts = model_folder("people-en"), []
+def describe_training(held_out: Path) -> str:
+    """Describe the speech and the texts that the models were trained on. held_out: the corpus of
+    new words."""
+    models = model_folder("people-en")
+    texts = []
     for name, part in READERS.items():
         corpus = read_json(models / part / "card.json")["corpus"]["corpus"]
         texts.append(f"{name}: {corpus}")
@@ -42,20 +44,25 @@ def describe_knowledge(held_out: Path) -> str:
     )
 
 
-def main(exp: Path, *others: str) -> None:
+def main(exp: Path, *further_groups: str) -> None:
+    """Make the table. exp: folder of the demo; further_groups: NAME=FOLDER."""
     rows = read_ff1(exp)
-    noise = [row for row in rows if (row.condition, row.snr_db) == ("pink", 5.0)]
-    groups = {"espeak-ng": select_clean(rows), "espeak-ng, pink noise at 5 dB": noise}
+    noise = [row for row in rows if row.condition == "pink" and row.snr_db == 5.0]
     held_out = exp / "held-out"
-    for other in (f"espeak-ng, held-out words={held_out}", *others):
-        name, _, folder = other.partition("=")
+    groups = {  # name of a column -> its rows
+        "espeak-ng": select_clean(rows),
+        "espeak-ng, pink noise at 5 dB": noise,
+        "espeak-ng, held-out words": select_clean(read_ff1(held_out)),
+    }
+    for group in further_groups:
+        name, _, folder = group.partition("=")
         groups[name] = select_clean(read_ff1(Path(folder)))
     systems = dict.fromkeys(row.system for group in groups.values() for row in group)
     by_system = [{row.system: row for row in group} for group in groups.values()]
     lines = []
     for system in systems:
         lines.append((system, *(interval_text(group.get(system)) for group in by_system)))
-    note = describe_knowledge(held_out / "corpus")
+    note = describe_training(held_out / "corpus")
     if not {"festival", "flite"} & groups.keys():
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
     title = (

@@ -13,39 +13,39 @@ EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc cascade-ctc-greedy speechbert"
 BF16='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
-FAST="--precision $(python -c "$BF16")" # of what reads units and words
+FAST="--precision $(python -c "$BF16")" # of readers
 
 EXAMPLES="--examples 10 --differ dual cascade-ctc" # to listen to
 HERE=$(dirname "$0")
 
-# Beside the rest run, in folders of their own: another synthesiser, festival, which no model was trained on, or flite, two of whose
-# voices the models learned from; and free English, questions.json, by festival or else by voices of espeak-ng that trained nothing.
-# What they print is kept until they are through.
-beside_the_rest() {
-  local other reader=espeak-ng
+# Two evaluations run beside the others, in folders of their own. One is of another synthesiser: festival, on which no model was
+# trained, or flite, two of whose voices the models heard in training. The other is of free English, questions.json, by festival, or
+# else by voices of espeak-ng that are not in the training. Their output is printed when they have ended.
+evaluate_other_speech() {
+  local other speaker=espeak-ng
   for other in festival flite; do
     if command -v $other > /dev/null; then
       speechssl prepare minisqa "$EXP/$other/corpus" --synthesiser $other --passages 0 --dev-passages 0 \
         --test-passages "${OTHER_PASSAGES:-15}" --seed "$SEED" || continue # a voice of it is missing, and this was printed
       speechssl evaluate qa "$EXP/$other/corpus" "$EXP/$other" --systems $SYSTEMS $FAST --conditions clean
       speechssl report "$EXP/$other" "$EXP/$other/corpus" --conditions clean $EXAMPLES
-      echo "$other=$EXP/$other" >> "$kept/groups"
-      [ $other = flite ] || reader=$other
+      echo "$other=$EXP/$other" >> "$scratch/groups"
+      [ $other = flite ] || speaker=$other
       break
     fi
   done
   speechssl prepare squad "$HERE/questions.json" "$EXP/free-english/corpus" --passages "${FREE_PASSAGES:-12}" \
-    --speak --synthesiser $reader --seed "$SEED"
+    --speak --synthesiser $speaker --seed "$SEED"
   speechssl evaluate qa "$EXP/free-english/corpus" "$EXP/free-english" --split questions --systems $SYSTEMS text $FAST --conditions clean
   speechssl report "$EXP/free-english" "$EXP/free-english/corpus" --conditions clean $EXAMPLES
-  echo "free English by $reader=$EXP/free-english" >> "$kept/groups"
+  echo "free English by $speaker=$EXP/free-english" >> "$scratch/groups"
 }
-kept=$(mktemp -d)
-set -m # a process group of its own, all of which can be ended
-OMP_NUM_THREADS=1 beside_the_rest < /dev/null > "$kept/log" 2>&1 &
-beside=$!
+scratch=$(mktemp -d) # has log, what the two print, and groups, a line NAME=FOLDER for groups.py an evaluation
+set -m # gives the job a process group of its own, which can be ended as a whole
+OMP_NUM_THREADS=1 evaluate_other_speech < /dev/null > "$scratch/log" 2>&1 &
+job=$!
 set +m
-trap 'kill -- -$beside 2> /dev/null || true; rm -rf "$kept"' EXIT
+trap 'kill -- -$job 2> /dev/null || true; rm -rf "$scratch"' EXIT
 
 speechssl prepare minisqa "$EXP/corpus" --passages 0 --dev-passages 0 --test-passages "${PASSAGES:-30}" --seed "$SEED"
 speechssl evaluate qa "$EXP/corpus" "$EXP" --systems $SYSTEMS $FAST
@@ -59,10 +59,10 @@ WHISPERS=$(python "$HERE/../whispers.py" openai/whisper-tiny.en openai/whisper-b
   --passages "${WHISPER_PASSAGES:-2}"
 
 code=0
-wait "$beside" || code=$?
-cat "$kept/log"
+wait "$job" || code=$?
+cat "$scratch/log"
 [ "$code" = 0 ] || exit "$code"
 groups=()
-while IFS= read -r group; do groups+=("$group"); done < "$kept/groups"
+while IFS= read -r group; do groups+=("$group"); done < "$scratch/groups"
 python "$HERE/groups.py" "$EXP" "${groups[@]}"
 speechssl report "$EXP" "$EXP/corpus" $EXAMPLES --tables "$EXP/groups.json"

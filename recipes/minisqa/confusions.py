@@ -3,17 +3,23 @@ systems such as cascade-simulated@30 of `evaluate qa`.
 
     python recipes/minisqa/confusions.py --help
 
-Words (zh: characters) are aligned with what was recognised (Levenshtein), and counted, without
-context: how often each was substituted, by what, and how often it was deleted; which words were
-inserted, and how often. To simulate a word error rate, the odds of a word's being substituted are
-those of the fit times a, those of its being deleted times b, where a and b are such that the
-expected rates of this text are the target: words that are hard stay harder than others, and the
-shares of substitutions, deletions and insertions are those of the fit. A word that was seen too
-rarely is substituted by a word of the recognised vocabulary that is about as far from it by letters
-(zh: of its pinyin with the tone) as a real confusion (the distance is sampled from the fit). Where
-errors stand side by side an alignment may count fewer than were made; `calibration` says which
-rates to make. The random part of a text depends on the seed and its id alone: errors at a low rate
-are among those at a higher one.
+Fit. The words (zh: characters) of reference texts are aligned with those that were recognised
+(Levenshtein) and counted without context: how often each word was substituted, by which words, and
+how often it was deleted; which words were inserted, and how often.
+
+Simulate. For a target word error rate a word w is substituted, deleted or left with the chances
+
+    p_s(w) = a s(w) / (1 + a s(w) + b d(w)),    p_d(w) = b d(w) / (1 + a s(w) + b d(w))
+
+where s(w) and d(w) are its odds in the fit, and a and b are such that the means of p_s and p_d over
+a text are the target. Hard words stay harder than others, and substitutions, deletions and
+insertions have the shares of the fit. A word with few confusions of its own is substituted by a
+recognised word that is about as far from it by letters (zh: of its pinyin with the tone) as words
+and their confusions in the fit are; this distance is sampled. The random draws of a text depend on
+the seed and its id alone, so errors at a low rate are among those at a higher one.
+
+Calibrate. Of errors side by side an alignment may count fewer than were made. The calibration finds
+the rates of errors to make so that an alignment counts the target.
 """
 
 from __future__ import annotations
@@ -49,18 +55,25 @@ from speechssl.text import language_of, spell_letters, tokens
 from speechssl.text.chinese import syllables
 
 HIGHEST = 0.8  # highest word error rate that is simulated
-# a word's rates are smoothed as if it had occurred so often with the rates of rare words
-PRIOR = 5.0
+# additive smoothing: every word is counted as if it had occurred so many times more, with the
+# rates of rare words
+PSEUDO_COUNT = 5.0
 RARE = 3  # most occurrences of a rare word
+FEW = 50  # with fewer occurrences of rare words, the rates of all words are taken for theirs
 NEAR = 0.02  # normalised letter distance within which words are equally far
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, HIGHEST)  # word error rates of the calibration
 ROUNDS = 3  # corrections of the calibration
-WORDS = 6_000  # words that the calibration simulates in each round
-TEXT = 100  # words of one of its texts
+CALIBRATION_WORDS = 6_000  # words that the calibration simulates in each round
+WORDS_PER_TEXT = 100  # of the calibration
+SCALE_ROUNDS = 200  # most corrections of a and b
+TOLERANCE = 1e-5  # of the mean chances that a and b give
 
 
-# a word, and the index of the reference word it stands for (an insertion: that it follows)
-Edit = tuple[str, int]
+class Edit(NamedTuple):
+    """A word of a text with errors."""
+
+    word: str
+    position: int  # of the reference word that it stands for, or, inserted, that it follows
 
 
 def spell_words(text: str, language: str) -> list[str]:
@@ -72,8 +85,8 @@ def spell_words(text: str, language: str) -> list[str]:
 
 
 @lru_cache(maxsize=100_000)
-def letters_of(word: str, language: str) -> str:
-    """Return the letters that distances are counted on."""
+def spell_sound(word: str, language: str) -> str:
+    """Return the letters that distances are counted on: those of the word; zh: of its pinyin."""
     return syllables(word) if language_of(language) == "zh" else word
 
 
@@ -89,26 +102,27 @@ class Rates(NamedTuple):
         return self.substituted + self.deleted + self.inserted
 
     def scaled_to(self, wer: float) -> Rates:
-        """Return the same mix at another word error rate."""
-        share = wer / self.wer
-        return Rates(self.substituted * share, self.deleted * share, self.inserted * share)
+        """Return rates with the same shares and another word error rate."""
+        ratio = wer / self.wer
+        return Rates(self.substituted * ratio, self.deleted * ratio, self.inserted * ratio)
 
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """A reference word of the fit occurred and was deleted so often, and was recognised as other
-    words."""
+    """The counts of one reference word in the fit."""
 
-    count: int = 0
+    count: int = 0  # of its occurrences
     deleted: int = 0
-    taken_for: Mapping[str, int] = field(default_factory=dict)
+    taken_for: Mapping[str, int] = field(default_factory=dict)  # word recognised instead -> count
 
     @property
     def substituted(self) -> int:
         return sum(self.taken_for.values())
 
 
-def _cache() -> Any:
+def _cache_field() -> Any:
+    """Make a field of a frozen dataclass for a dictionary that its methods fill; it is no part of
+    the value."""
     return field(default_factory=dict, compare=False, repr=False)
 
 
@@ -124,15 +138,15 @@ class ConfusionModel:
     rates: Rates
     calibration: tuple[tuple[float, Rates], ...] = ()  # target word error rate, rates to make
     # caches of `_measure_others`, `_find_near` and `_sample_word`
-    others: dict[str, tuple[list[str], np.ndarray]] = _cache()  # by word
-    near: dict[tuple[str, float], dict[str, int]] = _cache()  # by word and distance
-    cumulated: dict[Any, tuple[list[str], list[float]]] = _cache()  # by key
+    others: dict[str, tuple[list[str], np.ndarray]] = _cache_field()  # by word
+    near: dict[tuple[str, float], dict[str, int]] = _cache_field()  # by word and distance
+    cumulated: dict[Any, tuple[list[str], list[float]]] = _cache_field()  # by key
 
     def simulate(self, words: Sequence[str], wer: float, name: str, seed: int = 0) -> list[Edit]:
         """Simulate what a recogniser with this word error rate makes of the words, in order.
 
-        words: as `spell_words` gives them. name: of the text; it decides the random part together
-        with the seed.
+        words: as `spell_words` gives them. name: of the text; name and seed determine the random
+        draws.
         """
         # the rates to make are interpolated between those of the calibration
         levels = np.array([0.0, *(level for level, _ in self.calibration)])
@@ -145,8 +159,8 @@ class ConfusionModel:
     ) -> list[list[Edit]]:
         """Make errors at these rates in texts of one length."""
         edited = []
-        left = max(1 - rates.deleted, 0.1)  # no word is inserted after a deleted one
-        insertion = rates.inserted / left  # chance after a word that is left
+        left = max(1 - rates.deleted, 0.1)  # share of words that are not deleted
+        insertion = rates.inserted / left  # chance after such a word; none follows a deleted one
         chances = self._scale_odds(texts, rates)
         for words, chances_of_text, name in zip(texts, chances.tolist(), names, strict=True):
             # draws of what happens to a word, of what it is taken for (two), of what follows it
@@ -160,39 +174,40 @@ class ConfusionModel:
                     continue
                 if event > 1 - substituted:
                     word = self._sample_confusion(word, first, second)
-                edits.append((word, i))
+                edits.append(Edit(word, i))
                 if self.inserted and after < insertion:
-                    # below `insertion` the draw is uniform: it decides which word it is, too
+                    # given after < insertion, after / insertion is uniform: it samples the word
                     chance = after * left / rates.inserted
-                    edits.append((self._sample_word(None, self.inserted, chance), i))
+                    edits.append(Edit(self._sample_word(None, self.inserted, chance), i))
             edited.append(edits)
         return edited
 
     def _scale_odds(self, texts: Sequence[Sequence[str]], rates: Rates) -> np.ndarray:
-        """Return the chances (B, N, 2) of each word's being substituted and deleted; their means
-        over a text are `rates`."""
+        """Return the chances (B, N, 2) of each of the N words of B texts to be substituted and
+        deleted; their means over a text are `rates`."""
         odds_of_word = {word: self._estimate_odds(word) for words in texts for word in words}
         odds = np.array([[odds_of_word[word] for word in words] for words in texts])
-        target, scale = np.array(rates[:2]), np.ones((len(texts), 2))
+        target = np.array(rates[:2])
+        scale = np.ones((len(texts), 2))  # a and b of every text
         chances = np.empty_like(odds)
         # numbers of the texts whose means are not yet the target
         open_texts = np.arange(len(texts))
         # the scale has no closed form: a word's chances are below 1, whatever its odds are
-        for _ in range(200):
+        for _ in range(SCALE_ROUNDS):
             scaled = odds[open_texts] * scale[open_texts, None]
             chances[open_texts] = scaled / (1 + scaled.sum(axis=2, keepdims=True))
             mean = chances[open_texts].mean(axis=1)
-            far = ~(np.abs(mean - target).max(axis=1) < 1e-5)
-            open_texts = open_texts[far]
-            scale[open_texts] *= target / np.maximum(mean[far], 1e-12)
+            close = np.abs(mean - target).max(axis=1) < TOLERANCE  # False for NaN
+            open_texts = open_texts[~close]
+            scale[open_texts] *= target / np.maximum(mean[~close], 1e-12)
         return chances
 
     def _estimate_odds(self, word: str) -> tuple[float, float]:
-        """Return the odds of a word's being substituted and deleted in the fit."""
+        """Return the odds of a word to be substituted and deleted in the fit."""
         confusions = self.words.get(word, WordConfusions())
-        total = confusions.count + PRIOR
-        substituted = (confusions.substituted + PRIOR * self._rare_rates[0]) / total
-        deleted = (confusions.deleted + PRIOR * self._rare_rates[1]) / total
+        total = confusions.count + PSEUDO_COUNT
+        substituted = (confusions.substituted + PSEUDO_COUNT * self._rare_rates[0]) / total
+        deleted = (confusions.deleted + PSEUDO_COUNT * self._rare_rates[1]) / total
         right = max(1 - substituted - deleted, 1e-3)
         return max(substituted, 1e-6) / right, max(deleted, 1e-6) / right
 
@@ -201,7 +216,7 @@ class ConfusionModel:
         """Return the shares of rare words that were substituted and deleted; of all words where
         rare ones are few."""
         words = [w for w in self.words.values() if w.count <= RARE]
-        if sum(w.count for w in words) < 50:
+        if sum(w.count for w in words) < FEW:
             words = list(self.words.values())
         total = max(sum(w.count for w in words), 1)
         return sum(w.substituted for w in words) / total, sum(w.deleted for w in words) / total
@@ -211,23 +226,23 @@ class ConfusionModel:
         real confusion, in proportion to how often it was recognised. first, second: uniform draws.
         """
         confusions = self.words.get(word, WordConfusions())
-        # the more often a word was confused, the more its own confusions are trusted
-        trusted = confusions.substituted / (confusions.substituted + 1)
-        if first < trusted:
-            return self._sample_word(word, confusions.taken_for, first / trusted)
+        # the more often a word was confused, the more often one of its own confusions is sampled
+        known = confusions.substituted / (confusions.substituted + 1)
+        if first < known:
+            return self._sample_word(word, confusions.taken_for, first / known)
         others, _ = self._measure_others(word)
         if not others or not self.distances:
             return word
-        distance = self.distances[int((first - trusted) / (1 - trusted) * len(self.distances))]
+        distance = self.distances[int((first - known) / (1 - known) * len(self.distances))]
         return self._sample_word((word, distance), self._find_near(word, distance), second)
 
     def _measure_others(self, word: str) -> tuple[list[str], np.ndarray]:
         """Return the other recognised words, and their distances (V,) from this one."""
         if word not in self.others:
             others = [other for other in self.vocabulary if other != word]
-            spelling = [letters_of(other, self.language) for other in others]
-            own = [letters_of(word, self.language)]
-            distances = cdist(own, spelling, scorer=Levenshtein.normalized_distance)[0]
+            spellings = [spell_sound(other, self.language) for other in others]
+            spelling = spell_sound(word, self.language)
+            distances = cdist([spelling], spellings, scorer=Levenshtein.normalized_distance)[0]
             self.others[word] = others, distances
         return self.others[word]
 
@@ -241,8 +256,8 @@ class ConfusionModel:
         return self.near[word, distance]
 
     def _sample_word(self, key: Any, counts: Mapping[str, int], chance: float) -> str:
-        """Sample a word in proportion to its count. key: of these counts in `cumulated`; chance: a
-        uniform draw."""
+        """Sample a word in proportion to its count. key: that of these counts in the cache
+        `cumulated`; chance: a uniform draw."""
         if key not in self.cumulated:
             cumulated = np.cumsum(list(counts.values()), dtype=np.float64).tolist()
             self.cumulated[key] = list(counts), cumulated
@@ -254,9 +269,9 @@ class ConfusionModel:
 class Confusions:
     """fit the errors of a recogniser, and simulate transcripts with any error rate
 
-    They are fitted on the output of a recogniser for a split that is not used for testing, and made
-    in the texts of another: OUT/simulated.jsonl. `evaluate qa` reads it for systems such as
-    cascade-simulated@30: text QA on the reference text with errors of this kind at a WER of 30 %.
+    The errors are fitted on the output of a recogniser for a split that is not used for testing.
+    OUT/simulated.jsonl gets the texts of another split with such errors. `evaluate qa` reads it for
+    systems such as cascade-simulated@30: text QA on texts with errors of this kind, a WER of 30 %.
 
       python recipes/minisqa/confusions.py corpus exp/errors --models exp/models \\
         --recogniser ctc --split dev --rates 10 30
@@ -280,16 +295,21 @@ class Confusions:
     workers: Count = option(2, "number of threads")
 
     def __post_init__(self) -> None:
-        """Raise InputError for a test split."""
-        if "test" in self.split:  # verified_test, too
+        """Raise InputError for a test split to fit on, one split for both, or rates that are too
+        high."""
+        if "test" in self.split:  # a part of the name: SLUE-SQA-5 has verified_test
             raise InputError(
                 f"errors cannot be fitted on {self.corpus / self.split}, the test data of the "
                 "systems; give --split dev"
             )
-        if self.split == self.test or max(self.rates) > 100 * HIGHEST:
+        if self.split == self.test:
             raise InputError(
-                f"--rates are at most {100 * HIGHEST:g}, and --test is another split than --split; "
-                "correct them"
+                f"errors are fitted on {self.split} and cannot be simulated there; give another "
+                "--test than --split"
+            )
+        if max(self.rates) > 100 * HIGHEST:
+            raise InputError(
+                f"--rates of more than {100 * HIGHEST:g} are not simulated; lower them"
             )
 
 
@@ -297,8 +317,9 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     """Fit a recogniser's errors on its transcripts of passages and questions, print their rates,
     simulate them in the texts of `o.test`, and return the card.
 
-    This is done once. Recordings that cannot be read are set aside and reported. Raises InputError
-    for recordings without reference texts, or a recogniser that makes no errors.
+    A finished folder is not written again. Recordings that cannot be read are set aside and
+    reported. Raises InputError for recordings without reference texts, or a recogniser that makes
+    no errors.
     """
     corpus = load_corpus(o.corpus, o.split)
     models = model_folder(o.models)
@@ -339,11 +360,13 @@ def transcribe(recogniser: Recogniser, corpus: Corpus, workers: int) -> list[tup
     recordings, what = find_recordings(corpus, records.values()), f"{name} transcribes"
     encoded = encode_recordings(jobs, recordings, Condition("clean"), Distorter(), workers, what)
     report_set_aside(encoded[name].failed, name)
-    return [(records[i].text, found.text) for i, found in encoded[name].features.items()]
+    transcripts = encoded[name].features
+    return [(records[i].text, transcript.text) for i, transcript in transcripts.items()]
 
 
 def simulate_split(model: ConfusionModel, o: Confusions) -> list[dict[str, Any]]:
-    """Return a line for every text of a split and every rate: its words with errors.
+    """Return the lines of simulated.jsonl, one for every text of `o.test` and every rate: its words
+    with errors.
 
     A word keeps its time whatever it is taken for; one that is inserted shares the time of the word
     before it, by letters; the time of a deleted word is lost.
@@ -370,19 +393,20 @@ def reference_words(record: Passage | Question) -> list[Span]:
 
 
 def time_edits(edits: Sequence[Edit], spans: Sequence[Span]) -> list[Span]:
-    """Put the words with errors at the times of the reference words; several at one of them share
-    its time."""
+    """Give the words with errors the times of the reference words; several words of one reference
+    word share its time."""
     timed = []
-    for index, edits_there in groupby(edits, key=lambda edit: edit[1]):
-        timed += share_time([word for word, _ in edits_there], spans[index])
+    for index, edits_there in groupby(edits, key=lambda edit: edit.position):
+        timed += share_time([edit.word for edit in edits_there], spans[index])
     return timed
 
 
 def share_time(words: Sequence[str], span: Span) -> list[Span]:
     """Put words one after another in the time of the span, by letters."""
     letters = [len(w) for w in words]
-    step = (span.end - span.start) / max(sum(letters), 1)
-    borders = [span.start + step * sum(letters[:i]) for i in range(len(words))] + [span.end]
+    seconds_per_letter = (span.end - span.start) / max(sum(letters), 1)
+    borders = [span.start + seconds_per_letter * sum(letters[:i]) for i in range(len(words))]
+    borders.append(span.end)
     return [Span(w, borders[i], borders[i + 1]) for i, w in enumerate(words)]
 
 
@@ -395,7 +419,6 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
     counts, deleted = Counter[str](), Counter[str]()
     inserted, vocabulary = Counter[str](), Counter[str]()
     taken_for: dict[str, Counter[str]] = {}
-    # words that are aligned are substituted one by one; the others are deleted or inserted
     for text, recognised_text in pairs:
         reference = spell_words(text, language)
         hypothesis = spell_words(recognised_text, language)
@@ -404,10 +427,10 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
             recognised = hypothesis[code.dest_start : code.dest_end]
             counts.update(spoken)
             vocabulary.update(recognised)
-            if code.tag == "replace":
+            if code.tag == "replace":  # as many words by as many
                 for word, other in zip(spoken, recognised, strict=True):
                     taken_for.setdefault(word, Counter())[other] += 1
-            elif code.tag != "equal":
+            elif code.tag != "equal":  # one of the two is empty
                 deleted.update(spoken)
                 inserted.update(recognised)
 
@@ -419,28 +442,29 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
         )
     distances = []
     for word, others in taken_for.items():
-        spelling = letters_of(word, language)
+        spelling = spell_sound(word, language)
         for other in others.elements():
-            distances.append(Levenshtein.normalized_distance(spelling, letters_of(other, language)))
+            other_spelling = spell_sound(other, language)
+            distances.append(Levenshtein.normalized_distance(spelling, other_spelling))
     words = {}
+    # counts are sorted, as the words that are sampled depend on their order
     for word, count in sorted(counts.items()):
-        # sorted, as what is drawn depends on the order
         confusions = dict(sorted(taken_for.get(word, {}).items()))
         words[word] = WordConfusions(count, deleted[word], confusions)
     model = ConfusionModel(
-        language,
-        words,
-        dict(sorted(inserted.items())),
-        dict(sorted(vocabulary.items())),
-        tuple(sorted(distances)),
-        rates,
+        language=language,
+        words=words,
+        inserted=dict(sorted(inserted.items())),
+        vocabulary=dict(sorted(vocabulary.items())),
+        distances=tuple(sorted(distances)),
+        rates=rates,
     )
     return replace(model, calibration=calibrate(model, [text for text, _ in pairs]))
 
 
 def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
-    """Count the rates of errors as WER counts them (`text.tokens`). pairs: reference and recognised
-    texts."""
+    """Count the rates of errors on the words that WER counts (`text.tokens`). pairs: reference and
+    recognised texts."""
     counts, total = Counter[str](), 0
     for reference, hypothesis in pairs:
         words = split_words(reference, language)
@@ -455,24 +479,25 @@ split_words = lru_cache(maxsize=4096)(tokens)  # each round of the calibration h
 
 
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:
-    """Return target word error rates with the rates to make, so that the target is counted on the
-    texts of the fit."""
+    """For each word error rate of LEVELS find the rates of errors to make in the texts of the fit
+    such that an alignment counts that rate. Returns (level, rates to make)."""
     endless = cycle(word for text in references for word in spell_words(text, model.language))
-    words = list(islice(endless, WORDS))
-    texts = [words[first : first + TEXT] for first in range(0, len(words), TEXT)]
+    words = list(islice(endless, CALIBRATION_WORDS))
+    starts = range(0, len(words), WORDS_PER_TEXT)
+    texts = [words[start : start + WORDS_PER_TEXT] for start in starts]
     return tuple((level, calibrate_level(model, texts, level)) for level in LEVELS)
 
 
 def calibrate_level(model: ConfusionModel, texts: Sequence[Sequence[str]], wer: float) -> Rates:
-    """Return the rates to make in texts of one length so that `wer` is counted in the mix of the
-    fit."""
+    """Find the rates of errors to make in texts of one length such that an alignment counts `wer`,
+    with the shares of the fit."""
     target = np.array(model.rates.scaled_to(wer))
     to_make = target
     references = [" ".join(words) for words in texts]
     names = [str(i) for i in range(len(texts))]
     for _ in range(ROUNDS):
         edited = model.make_errors(texts, Rates(*to_make), names, 0)
-        hypotheses = [" ".join(word for word, _ in edits) for edits in edited]
+        hypotheses = [" ".join(edit.word for edit in edits) for edits in edited]
         counted = count_errors(list(zip(references, hypotheses, strict=True)), model.language)
         to_make = np.maximum(target + count_made_errors(texts, edited) - np.array(counted), 0.0)
         # no more words can be wrong than there are
@@ -484,15 +509,18 @@ def count_made_errors(
     texts: Sequence[Sequence[str]], edited: Sequence[Sequence[Edit]]
 ) -> np.ndarray:
     """Return the rates (3,) of the errors that were made: by chance a few more or fewer than the
-    rates to make say."""
+    rates to make."""
     total = sum(len(words) for words in texts)
     substituted = present = inserted = 0
     for words, edits in zip(texts, edited, strict=True):
-        # what is inserted follows its word in `edits`, and is overwritten by it here
-        taken_for = {i: word for word, i in reversed(edits)}
-        substituted += sum(word != words[i] for i, word in taken_for.items())
-        present += len(taken_for)
-        inserted += len(edits) - len(taken_for)
+        previous = None
+        for word, index in edits:
+            if index == previous:  # an inserted word follows that of its index
+                inserted += 1
+            else:
+                present += 1
+                substituted += word != words[index]
+            previous = index
     return np.array([substituted, total - present, inserted]) / max(total, 1)
 
 

@@ -1,18 +1,20 @@
-"""Evaluate first-stage retrieval: which passage is a question about? Systems rank passages by what
-they have in common with a question.
+"""Evaluate first-stage retrieval: systems rank the passages of a split by what they have in common
+with a question.
 
     python recipes/minisqa/retrieval.py --help
 
-Embeddings are means of a text encoder's output over all tokens, as the model card of
-sentence-transformers/all-MiniLM-L6-v2 has it; of units the means of their rows in DUAL's embedding
-table (DUAL's reader always sees question and passage together; what it makes of either alone says
-nothing). Those of a passage are of windows of N tokens, half overlapping, and the best one counts
-(MaxP; Dai and Callan, arXiv 1905.09217). N-grams of N letters keep most of what is misheard.
+A system is a method of scoring and a source, which says what is in a recording: its words or its
+units. The embedding of words is the mean of a text encoder's output over all tokens, as the model
+card of sentence-transformers/all-MiniLM-L6-v2 has it. The embedding of units is the mean of their
+rows in the embedding table of DUAL's reader (the reader always sees question and passage together;
+its output for either alone says nothing). A passage has the embeddings of windows of N tokens, half
+overlapping, and the best window counts (MaxP; Dai and Callan, arXiv 1905.09217). Words that a
+recogniser misheard still share most n-grams of letters.
 
 The right passage is the one that the question was asked about: another that answers it as well
 counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
-these orders (McSherry and Najork 2008, ECIR), so that a system that scores everything alike is at
-chance. Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
+these orders (McSherry and Najork 2008, ECIR), so that a system that gives all passages one score is
+at chance. Letters: Q questions, P passages, B sequences, S tokens in a sequence, E embedding width.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
-from speechssl.dual.system import choose_device, extractor_for, run_model
+from speechssl.dual.system import adapt_extractor, choose_device, run_model
 from speechssl.encoders.encoder import remember_last
 from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError
@@ -58,11 +60,16 @@ from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, extractor_of
 
-K1, B = 1.2, 0.75  # parameters of BM25
+BM25_K1 = 1.2
+BM25_B = 0.75
 METHODS = ("bm25", "tfidf", "embeddings")
-# source in the corpus -> the system of question answering that reads it
+# sources that the corpus has in writing -> the system of question answering that reads them: the
+# reference text, and the transcripts that come with the corpus ("given")
 WRITTEN = {"text": "text", "given": "cascade-given"}
-UNITS, TAUGHT = "units", "taught"  # sources of units; two models give them vectors
+# sources of units, which differ in their embeddings: rows of DUAL's table, or the output of a
+# reader that was taught the meaning of words (`speechssl train unit-words`)
+UNITS = "units"
+TAUGHT = "taught"
 # most tokens of a text: with [CLS] and [SEP] the 256 of the model card
 LONGEST = 254
 BATCH = 64  # sequences that are embedded together
@@ -73,12 +80,12 @@ class Retrieval(Conditions):
     """evaluate first-stage retrieval under conditions: every question ranks all passages of a split
 
     Reports R@1, R@10 and MRR (times 100). Systems: METHOD-SOURCE or METHOD-SOURCE@N.
-    Methods: bm25 and tfidf (shared words; zh: characters; with @N n-grams of N letters; of units
-    n-grams, 3 without @N), embeddings (cosines of averaged vectors of a text encoder, of units of
-    those of dual/ in --models; the best window of N tokens counts, 254 without @N).
-    Sources: units, taught (units, whose vectors are those of taught/ in --models, a reader of
-    `train unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face); without audio, in the condition
-    clean alone: text (the reference), given (the corpus's own transcripts).
+    Methods: bm25 and tfidf (score shared words; zh: characters; with @N n-grams of N letters; for
+    units n-grams, 3 without @N), embeddings (scores the cosine of averaged vectors: of a text
+    encoder, for units of dual/ in --models; the best window of N tokens counts, 254 without @N).
+    Sources: units, taught (units with the vectors of taught/ in --models, a reader of `train
+    unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face); without audio, in the condition clean
+    alone: text (the reference), given (the corpus's own transcripts).
     Conditions are those of `evaluate qa`.
 
       python recipes/minisqa/retrieval.py corpus exp/mine \\
@@ -104,9 +111,9 @@ class Retriever:
     """A retriever encodes every recording once, then scores every passage for every question."""
 
     name: str
-    # of a record and its samples (N,) float32 at 16 kHz; raises ValueError where it cannot
+    # called with (record, samples (N,) float32 at 16 kHz); raises ValueError where it cannot encode
     encode: Callable[[Record, Any], Content]
-    # of questions and passages, (Q, P); greater is better
+    # called with (questions, passages); returns scores (Q, P), greater is better
     score: Callable[[Sequence[Item], Sequence[Item]], np.ndarray]
     card: Mapping[str, Any]
     needs_audio: bool = True
@@ -117,7 +124,7 @@ class Source:
     """A source says what is in a recording: its words or its units."""
 
     name: str
-    # of a record and its samples (N,) float32 at 16 kHz; raises ValueError where it cannot
+    # called with (record, samples (N,) float32 at 16 kHz); raises ValueError where it cannot encode
     encode: Callable[[Record, Any], Content]
     card: Mapping[str, Any]
 
@@ -126,9 +133,10 @@ class Source:
 class Embedder:
     """An embedder gives vectors to questions and to windows of passages."""
 
-    # of ids and mask (B, S), vectors (B, E) of length 1
+    # called with (ids, mask), both (B, S); returns vectors (B, E) of length 1
     run: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    tokens: Callable[[Any], np.ndarray]  # of what a source encoded, ids (S,)
+    # called with the content that a source encoded; returns ids (S,)
+    tokenise: Callable[[Any], np.ndarray]
     specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
     card: Mapping[str, Any]
     longest: int | None = None  # tokens of a sequence, None: any number
@@ -137,15 +145,18 @@ class Embedder:
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
         """Return the cosines (Q, P) of question and best window. A passage without tokens is one
         empty window. window: tokens."""
-        windows_of_all: list[np.ndarray] = []
+        window_ids: list[np.ndarray] = []  # of all passages
         first = []  # number of the first window of every passage
         for _, content in passages:
-            ids = self.tokens(content)
-            places = windows(len(ids), window, (window + 1) // 2)
-            first.append(len(windows_of_all))
-            windows_of_all += [ids[w.first : w.stop] for w in places] or [ids]
-        vectors = self._embed([self.tokens(content)[:LONGEST] for _, content in questions])
-        return np.maximum.reduceat(vectors @ self._embed(windows_of_all).T, first, axis=1)
+            ids = self.tokenise(content)
+            stride = (window + 1) // 2  # half overlapping
+            first.append(len(window_ids))
+            window_ids += [ids[w.first : w.stop] for w in windows(len(ids), window, stride)] or [
+                ids
+            ]
+        question_ids = [self.tokenise(content)[:LONGEST] for _, content in questions]
+        cosines = self._embed(question_ids) @ self._embed(window_ids).T
+        return np.maximum.reduceat(cosines, first, axis=1)
 
     def _embed(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """Return a vector, (n, E), for each sequence of ids (S,)."""
@@ -155,10 +166,10 @@ class Embedder:
             framed.append((np.array([cls, *ids, sep], np.int64), len(ids) + 2))
 
         def run(ids: torch.Tensor, mask: torch.Tensor, segments: Any) -> torch.Tensor:
-            return self.run(ids, mask)  # segments are of question and passage, which stand alone
+            return self.run(ids, mask)  # one text has no segments
 
-        batch_up = partial(collate, pad=pad)
-        vectors = run_model(run, choose_device("auto"), framed, batch_up, BATCH, self.bf16)
+        pad_batch = partial(collate, pad=pad)
+        vectors = run_model(run, choose_device("auto"), framed, pad_batch, BATCH, self.bf16)
         return torch.stack(vectors).numpy()
 
 
@@ -170,27 +181,33 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return pool_means(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
 
-    def encode(transcript: Transcript) -> np.ndarray:
+    def tokenise(transcript: Transcript) -> np.ndarray:
         return np.array(tokenizer(transcript.text, add_special_tokens=False)["input_ids"], np.int64)
 
-    card = {"text_encoder": hash_weights(model)} | ({"bf16": True} if bf16 else {})
-    return Embedder(run, encode, special_tokens(tokenizer), card, longest_sequence(model), bf16)
+    card: dict[str, Any] = {"text_encoder": hash_weights(model)}
+    if bf16:
+        card["bf16"] = True
+    return Embedder(run, tokenise, special_tokens(tokenizer), card, longest_sequence(model), bf16)
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
-    """Make an embedder by a reader in a model folder: the table of DUAL's, or the encoder of the
-    one that gives units the vectors of words (`taught`, of `speechssl train unit-words`). Raises
-    InputError where it is missing or of other units."""
+    """Load the embedder of units by a reader in a model folder.
+
+    reader: `dual`, whose rows of the embedding table are averaged, or `taught`, whose encoder's
+    output over the units alone is. Raises InputError where the reader is missing, was trained on
+    other units, or is a `dual` that reads pieces (frequent n-grams of units).
+    """
     model, layout, card = load_reader(models / reader)
-    if extractor_for(models / reader, card, extractor).pieces and reader != TAUGHT:
+    if adapt_extractor(models / reader, card, extractor).pieces and reader != TAUGHT:
         raise InputError(f"{models / reader} reads pieces of units, whose table is not compared")
     model.to(choose_device("auto"))
-    specials, weights = (layout.cls, layout.sep, layout.pad), {reader: card["weights"]}
+    specials = (layout.cls, layout.sep, layout.pad)
+    weights = {reader: card["weights"]}
 
-    def mean_rows(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def average_rows(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return pool_means(model.embedding(ids), mask)
 
-    def read(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def average_output(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         segments = torch.ones_like(mask)
         segments[:, :2] = 0  # [CLS] [SEP] units [SEP]: the question is empty
         inputs = model.inputs(model.embedding(ids), mask, segments)
@@ -200,8 +217,9 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         return np.concatenate([[layout.sep], runs.units])  # behind the [CLS] that `_embed` adds
 
     if reader == TAUGHT:
-        return Embedder(read, frame_units, specials, weights, longest_sequence(model.encoder))
-    return Embedder(mean_rows, lambda runs: runs.units, specials, weights)
+        longest = longest_sequence(model.encoder)
+        return Embedder(average_output, frame_units, specials, weights, longest)
+    return Embedder(average_rows, lambda runs: runs.units, specials, weights)
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -211,8 +229,8 @@ def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """Return (Q, P) scores, 0 where no term is shared: BM25 (Robertson and Zaragoza, 2009,
-    Foundations and Trends in Information Retrieval 3(4), section 3.4.2) as Lucene has it."""
+    """Return scores (Q, P) by BM25 as Lucene computes it (Robertson and Zaragoza, 2009, Foundations
+    and Trends in Information Retrieval 3(4), section 3.4.2): 0 where no term is shared."""
     if not any(documents):
         return np.zeros((len(queries), len(documents)))
     counter = CountVectorizer(analyzer=list)
@@ -220,7 +238,8 @@ def bm25(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
     lengths = np.asarray(counts.sum(axis=1)).ravel()
     frequency = np.bincount(counts.indices, minlength=counts.shape[1])
     weights = counts.tocoo().astype(np.float64)
-    weights.data /= weights.data + K1 * (1 - B + B * lengths[weights.row] / lengths.mean())
+    relative_lengths = lengths[weights.row] / lengths.mean()
+    weights.data /= weights.data + BM25_K1 * (1 - BM25_B + BM25_B * relative_lengths)
     weights.data *= np.log1p((len(documents) - frequency + 0.5) / (frequency + 0.5))[weights.col]
     return (counter.transform(queries) @ weights.T).toarray()
 
@@ -231,7 +250,7 @@ def score_shared_terms(
     """Score passages for questions, (Q, P), by `bm25` or `tfidf`. n: letters or units of a term;
     None: words, or of units `NGRAM`."""
 
-    def terms(record: Record, content: Content) -> Terms:
+    def list_terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
             return ngrams(content.units.tolist(), n or NGRAM)
         if n:
@@ -239,7 +258,7 @@ def score_shared_terms(
         return tokens(content.text, record.language)
 
     score = {"bm25": bm25, "tfidf": tfidf}[method]
-    return score([terms(*q) for q in questions], [terms(*p) for p in passages])
+    return score([list_terms(*q) for q in questions], [list_terms(*p) for p in passages])
 
 
 # METHOD-SOURCE or METHOD-SOURCE@N: "bm25-ctc", "tfidf-units@3"
@@ -261,11 +280,11 @@ def parse_system(name: str) -> tuple[str, str, int | None]:
 
 @dataclass(frozen=True)
 class SourceLoader:
-    """A loader has what the sources of a model folder share."""
+    """A loader holds the models that the sources of a model folder share."""
 
     models: Path
-    encoder: Any  # None where nothing is heard
-    extractor: Any  # of units; None where none are read
+    encoder: Any  # None where all sources are in writing
+    extractor: Any  # of units; None where no source has units
     language: str | None
 
     def load(self, source: str) -> Source:
@@ -276,9 +295,9 @@ class SourceLoader:
             return Source(source, lambda record, _: given_words(system, record), card)
         if source in (UNITS, TAUGHT):
             extractor = self.extractor
-            if source == TAUGHT:  # the reader has its own price of changes, and pieces
+            if source == TAUGHT:  # smooths and joins units as its reader was trained
                 folder = self.models / TAUGHT
-                extractor = extractor_for(folder, read_json(folder / "card.json"), extractor)
+                extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
             name, encode, card = source, remember_last(extractor.units), extractor.card
         else:
             recogniser = load_recogniser(self.models, source, self.encoder, self.language)
@@ -295,9 +314,9 @@ def load_retrievers(
     language: str | None = None,
 ) -> list[Retriever]:
     """Load systems by their names, METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings
-    of words; bf16: it reads under autocast; language: of the speech, for Whisper.
+    of words; bf16: whether it reads under autocast; language: of the speech, for Whisper.
 
-    Raises InputError for a system that there is not, and for parts that are missing or do not fit
+    Raises InputError for a name that is no system's, and for parts that are missing or do not fit
     each other.
     """
     requests = [parse_system(name) for name in names]
@@ -311,70 +330,71 @@ def load_retrievers(
     sources: dict[str, Source] = {}
     embedders: dict[str, Embedder] = {}
     retrievers = []
-    for method, name, n in requests:
-        if name not in sources:
-            sources[name] = loader.load(name)
-        source = sources[name]
+    for method, source_name, n in requests:
+        if source_name not in sources:
+            sources[source_name] = loader.load(source_name)
+        source = sources[source_name]
         card = {"method": method, "n": n, **source.card}
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
             # all sources of words have one embedder
-            reads = name if name in (UNITS, TAUGHT) else "words"
-            if reads not in embedders:
-                if reads == "words":
-                    embedders[reads] = load_word_embedder(text_encoder, bf16)
+            content = source_name if source_name in (UNITS, TAUGHT) else "words"
+            if content not in embedders:
+                if content == "words":
+                    embedders[content] = load_word_embedder(text_encoder, bf16)
                 else:
-                    reader = "dual" if reads == UNITS else TAUGHT
-                    embedders[reads] = load_unit_embedder(models, extractor, reader)
-            embedder = embedders[reads]
+                    reader = "dual" if content == UNITS else TAUGHT
+                    embedders[content] = load_unit_embedder(models, extractor, reader)
+            embedder = embedders[content]
             window = n or LONGEST
-            # questions have up to LONGEST tokens, whatever the window
-            if embedder.longest is not None and max(window, LONGEST) + 2 > embedder.longest:
+            most_tokens = max(window, LONGEST)  # questions have up to LONGEST
+            if embedder.longest is not None and most_tokens + 2 > embedder.longest:
                 raise InputError(
-                    f"the text encoder of {method}-{name} reads {embedder.longest - 2} tokens at "
-                    f"once, not {max(window, LONGEST)}"
+                    f"the text encoder of {method}-{source_name} reads {embedder.longest - 2} "
+                    f"tokens at once, not {most_tokens}"
                 )
             score = partial(embedder.score, window)
             card |= embedder.card
-        system = f"{method}-{source.name}" + (f"@{n}" if n else "")
-        retrievers.append(Retriever(system, source.encode, score, card, name not in WRITTEN))
+        name = f"{method}-{source.name}" + (f"@{n}" if n else "")
+        needs_audio = source_name not in WRITTEN
+        retrievers.append(Retriever(name, source.encode, score, card, needs_audio))
     return retrievers
 
 
 # ---- evaluation: systems x conditions
 
 METRICS = ("r1", "r10", "mrr")
-BEST = 10  # passages of every question in the predictions
+BEST = 10  # passages that the predictions name for every question
 
 
 def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
     """Rank the passages, print the table, and return the rows of `o.out`. Raises InputError for
-    systems, a corpus or conditions that there are not."""
+    systems, a corpus or conditions that do not exist."""
     with hold_output(o.out):
         conditions = [parse_condition(c) for c in o.conditions]
         folder = model_folder(o.models)
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        loaded = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
+        retrievers = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
         setup = spoken_qa.make_setup(o, spoken_qa.name_models(folder), folder)
-        spoken_qa.append_results(o.out, retrieve(loaded, data, conditions, setup))
+        spoken_qa.append_results(o.out, rank_passages(retrievers, data, conditions, setup))
         print(spoken_qa.table_of_rows(o, conditions))
         return list_rows(o.out)
 
 
-def retrieve(
+def rank_passages(
     systems: Sequence[Retriever],
     corpus: Corpus,
     conditions: Sequence[Condition],
     setup: spoken_qa.Setup,
 ) -> list[Row]:
-    """Fill in the rankings that are missing and return the rows of all of them. Raises InputError
-    without questions."""
+    """Make the rankings that are not in the output yet, and return the rows of all. Raises
+    InputError for a corpus without questions."""
     rounds = spoken_qa.list_rounds(systems, corpus, conditions, setup.distorter)
     return spoken_qa.evaluate_task(RetrievalTask(corpus), rounds, setup)
 
 
 class RetrievalTask(spoken_qa.Task):
-    """Every question ranks all passages of the split."""
+    """A task of evaluation in which every question ranks all passages of the split."""
 
     name = "retrieval"
     metrics = METRICS
@@ -382,6 +402,7 @@ class RetrievalTask(spoken_qa.Task):
     def __init__(self, corpus: Corpus) -> None:
         super().__init__(corpus)
         self.records: list[Passage | Question] = [*corpus.passages.values(), *corpus.answerable]
+        # ids for the card of predictions: here of all that is ranked as well
         self.questions = [record.id for record in self.records]
 
     def list_recordings(self) -> list[Recording]:
@@ -393,58 +414,67 @@ class RetrievalTask(spoken_qa.Task):
     def predict(
         self, system: Retriever, features: Mapping[str, Any], where: str
     ) -> list[dict[str, Any]]:
-        """Rank the passages for every question: `above` of them have a greater score than its own
-        passage, `equal` the same score (itself among them), and `best` are the first."""
+        """Rank the passages for every question. Returns a row a question: `above` passages have a
+        greater score than the question's, `equal` passages, it among them, have the same score, and
+        `best` are the ids of the first; none where question or passage could not be encoded."""
         corpus = self.corpus
         questions = [q for q in corpus.answerable if q.id in features and q.passage in features]
         passages = [p for p in corpus.passages.values() if p.id in features]
-        scores: dict[str, np.ndarray] = {}
+        scores_by_question: dict[str, np.ndarray] = {}
         if questions:
-            queries = [(q, features[q.id]) for q in questions]
-            table = system.score(queries, [(p, features[p.id]) for p in passages])
-            scores = dict(zip([q.id for q in questions], table, strict=True))
+            question_items = [(q, features[q.id]) for q in questions]
+            scores = system.score(question_items, [(p, features[p.id]) for p in passages])
+            scores_by_question = dict(zip([q.id for q in questions], scores, strict=True))
         index = {p.id: i for i, p in enumerate(passages)}
         rows = []
         for question in corpus.answerable:
-            row = describe_question(question, features) | {"answered": question.id in scores}
-            row |= {"above": None, "equal": None, "best": []}
-            if question.id in scores:
-                own = scores[question.id]
-                gold = own[index[question.passage]]
-                row["above"], row["equal"] = int((own > gold).sum()), int((own == gold).sum())
-                best = np.argsort(-own, kind="stable")[:BEST]
+            row = describe_question(question, features)
+            row |= {"answered": False, "above": None, "equal": None, "best": []}
+            if question.id in scores_by_question:
+                scores_of_question = scores_by_question[question.id]
+                gold = scores_of_question[index[question.passage]]
+                row["answered"] = True
+                row["above"] = int((scores_of_question > gold).sum())
+                row["equal"] = int((scores_of_question == gold).sum())
+                best = np.argsort(-scores_of_question, kind="stable")[:BEST]
                 row["best"] = [passages[i].id for i in best]
             rows.append(row)
         return rows
 
     def score(self, system: Retriever, predictions: Mapping[str, Any]) -> spoken_qa.Scored:
-        scored, transcripts = score_ranks(predictions["rows"]), predictions["transcripts"]
-        lines = question_lines(scored, self.corpus, transcripts, METRICS)
-        return spoken_qa.Scored(scored, lines, transcripts)
+        transcripts = predictions["transcripts"]
+        scores = score_ranks(predictions["rows"])
+        lines = question_lines(scores, self.corpus, transcripts, METRICS)
+        return spoken_qa.Scored(scores, lines, transcripts)
 
 
 @dataclass(frozen=True)
 class RankScore:
-    """A question has scores from 0 to 1, expected over the orders of equal passages."""
+    """The scores of a question are from 0 to 1, expected over the orders of equal passages."""
 
     id: str
     passage: str
-    r1: float  # whether its passage is the first
-    r10: float  # whether it is among the first ten
-    mrr: float  # 1 / rank
+    r1: float = 0.0  # whether its passage is the first
+    r10: float = 0.0  # whether it is among the first ten
+    mrr: float = 0.0  # 1 / rank
 
 
 def score_ranks(rows: Sequence[Mapping[str, Any]]) -> list[RankScore]:
-    """Score the rows of predictions. A question that could not be asked scores 0."""
-    scored = []
+    """Score the rows of predictions. A question that could not be encoded scores 0."""
+    scores = []
     for row in rows:
-        values = [0.0, 0.0, 0.0]
+        score = RankScore(row["id"], row["passage"])
         if row["answered"]:
             # ranks that are equally likely
             ranks = np.arange(row["above"] + 1, row["above"] + row["equal"] + 1)
-            values = [(ranks == 1).mean(), (ranks <= 10).mean(), (1 / ranks).mean()]
-        scored.append(RankScore(row["id"], row["passage"], *map(float, values)))
-    return scored
+            score = replace(
+                score,
+                r1=float((ranks == 1).mean()),
+                r10=float((ranks <= 10).mean()),
+                mrr=float((1 / ranks).mean()),
+            )
+        scores.append(score)
+    return scores
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Make the further tables of the recipe, for the page (JSON) and for RESULTS.md (printed): the
-held-out test, unit quality, and the five assignments.
+"""Make the tables of the recipe: print them for RESULTS.md, and write those of the held-out test,
+of unit quality and of the five assignments for the page of `speechssl report`.
 
 python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.jsonl and
                                           EXP/held-out/results.jsonl, writes EXP/tables/*.json
@@ -17,7 +17,8 @@ UNITS = {  # file in EXP/quality -> row of the table
     "iteration-1": "HuBERT, iteration 1",
     "shipped": "HuBERT, iteration 2 (shipped)",
 }
-# reader -> row of the table; dual-1 is the first stage of DUAL, with short windows
+# reader -> row of the table: how rows of the text encoder's embedding table were assigned to units.
+# dual-1 and dual-1-scratch have the settings of DUAL's first stage, the others are shorter
 ASSIGNMENTS = {
     "dual-1": "most frequent",
     "dual-1-scratch": "from scratch",
@@ -47,8 +48,8 @@ COLUMNS = {  # column of the table of units -> entry of `units evaluate` and its
 }
 
 
-def unit_quality(exp: Path) -> Table:
-    """Lay the units that were measured against COLUMNS."""
+def make_quality_table(exp: Path) -> Table:
+    """Make the table of unit quality: a row for each of UNITS that was measured."""
     rows = []
     for name, label in UNITS.items():
         path = exp / "quality" / f"{name}.json"
@@ -65,9 +66,9 @@ def unit_quality(exp: Path) -> Table:
     return Table("Quality of the units", ("units", "K", *COLUMNS), tuple(rows), note)
 
 
-def assignments(exp: Path) -> Table:
-    """Lay the readers that were evaluated, by how units were assigned to rows of the text encoder,
-    against their scores and the published ones."""
+def make_assignment_table(exp: Path) -> Table:
+    """Make the table of assignments: a row for each reader of ASSIGNMENTS that was evaluated, with
+    its scores on clean speech and the published ones."""
     results = read_rows(exp / "results.jsonl")
     clean = {(r.system, r.metric): r for r in results if r.condition == "clean"}
     rows = []
@@ -76,8 +77,8 @@ def assignments(exp: Path) -> Table:
             cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append((label, steps, *cells, PUBLISHED[system]))
-    assigned = "rows of the text encoder given to the units"
-    columns = (assigned, "steps", "FF1", "AOS", "published, NMSQA dev")
+    heading = "rows of the text encoder given to the units"
+    columns = (heading, "steps", "FF1", "AOS", "published, NMSQA dev")
     note = (
         "DUAL on clean test speech, at equal steps, fewer than what ships. "
         f"Published most frequent: ids 5 to K + 4, in order. {rows_sentence(clean.values())}"
@@ -85,9 +86,9 @@ def assignments(exp: Path) -> Table:
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
 
-def scores(exp: Path, title: str = "") -> Table:
-    """Lay systems and metrics against conditions."""
-    # readers of `assignments` have a table of their own
+def make_score_table(exp: Path, title: str = "") -> Table:
+    """Make the table of scores, a row for each metric and system and a column for each condition,
+    without the readers of ASSIGNMENTS."""
     rows = [r for r in read_rows(exp / "results.jsonl") if r.system not in ASSIGNMENTS]
     conditions = list(dict.fromkeys((r.condition, r.snr_db) for r in rows))
     cells = {(r.system, r.metric, (r.condition, r.snr_db)): r for r in rows}
@@ -101,19 +102,24 @@ def scores(exp: Path, title: str = "") -> Table:
     return Table(title, columns, tuple(lines), f"Percent. {rows_sentence(rows)}")
 
 
-def held_out(exp: Path) -> Table:
-    """Return the scores on the held-out test; the title says how much of it is unknown to
-    training."""
+def make_held_out_table(exp: Path) -> Table:
+    """Make the table of scores on the held-out test; its title says how much of the test is unknown
+    to training."""
     shares = read_json(exp / "held-out/corpus/card.json")["unknown_words"]["test"]
     unknown = f"{shares['words']} % of the words and {shares['answers']} % of the answers"
-    return scores(exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training")
+    return make_score_table(
+        exp / "held-out", f"MiniSQA held-out: {unknown} are unknown to training"
+    )
 
 
 def main(exp: Path) -> None:
-    print(scores(exp).markdown)  # the page has this table without a file
-    makers = {"held-out": held_out, "units": unit_quality, "assignments": assignments}
-    for name, make in makers.items():
-        table = make(exp)
+    print(make_score_table(exp).markdown)  # the page has this table without a file
+    tables = {
+        "held-out": make_held_out_table(exp),
+        "units": make_quality_table(exp),
+        "assignments": make_assignment_table(exp),
+    }
+    for name, table in tables.items():
         write_json(exp / "tables" / f"{name}.json", table.values)
         print(f"\n{table.markdown}")
 

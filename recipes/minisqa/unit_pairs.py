@@ -1,5 +1,5 @@
-"""Measure units of MiniSQA as `speechssl units evaluate` does, and how alike they are for one text
-that two voices speak (needs speechssl[synth])."""
+"""Measure units of MiniSQA as `speechssl units evaluate` does, and the distance between the units
+of one question spoken by two voices (needs speechssl[synth])."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from speechssl.units.measures import same_text
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
 
-PHONES = "phones"  # in the place of an encoder: phones of the synthesiser, the topline
+PHONES = "phones"  # instead of an encoder: units are the synthesiser's phones, the topline
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(Evaluate):
     """measure units of MiniSQA: all that `units evaluate` measures, and the same-text distance
 
-    The encoder may be phones, to measure those of the synthesiser as units (its codebook: none).
+    The encoder may be phones, to measure the synthesiser's phones as units (codebook: none).
 
       python recipes/minisqa/unit_pairs.py corpus people-en/encoder people-en/units.safetensors
       python recipes/minisqa/unit_pairs.py corpus phones none --split dev --pairs 50
@@ -68,7 +68,7 @@ def measure(o: Pairs) -> dict[str, Any]:
             extractor = load_extractor(o.encoder, o.codebook, o.precision)
             runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
             units = [run.units for run in runs]
-    # the first reading of every text, then the second
+    # every question by its first voice, then every question by its second
     texts = [str(number) for number in range(o.pairs)] * 2
     (row,) = same_text(units, texts, ["one"] * o.pairs + ["other"] * o.pairs)
     for name in ("same_text_distance", "same_text_auc", "pairs"):

@@ -20,14 +20,14 @@ from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import TEXT_ENCODER
-from speechssl.dual.system import extractor_for
+from speechssl.dual.system import adapt_extractor
 from speechssl.dual.teacher import (
     NO_QUESTION,
     SpokenWords,
     UnitTeacher,
     collate_words,
+    find_word_units,
     load_teacher,
-    spoken_words,
 )
 from speechssl.options import Count, argument, find_shipped, option
 from speechssl.units.features import load_extractor
@@ -63,12 +63,12 @@ def measure(o: NearestWords) -> None:
     teacher = load_teacher(o.text_encoder, find_shipped(o.teacher))
     model = UnitTeacher(student, teacher).eval()
     units = load_extractor(str(o.models / "encoder"), o.models / "units.safetensors")
-    extractor = extractor_for(o.reader, card, units)
+    extractor = adapt_extractor(o.reader, card, units)
     data = load_corpus(o.corpus, o.split)
     recordings, voices = [], []
     for passage in list(data.passages.values())[: o.passages]:
         runs = extractor.units(read_audio(data.path(passage)))
-        recordings.append(spoken_words(passage, runs, extractor.grid, teacher.codec))
+        recordings.append(find_word_units(passage, runs, extractor.grid, teacher.codec))
         voices.append(passage.speaker)
     ranks, numbers = rank_words(model, layout, teacher.layout, recordings, o.words)
     ranks_of_voice: dict[str, list[int]] = defaultdict(list)
@@ -106,13 +106,13 @@ def rank_words(
     for number, recording in enumerate(tqdm(recordings, desc="words", unit="recording")):
         for start in range(0, len(recording.units), layout.size):
             window = recording.cut(start, start + layout.size)
-            if len(window.pieces) == 0:
+            if len(window.word_pieces) == 0:
                 continue
             batch = collate_words([(NO_QUESTION, window)], layout, text_layout)
             (student_vectors,), (teacher_vectors,) = model.vectors(batch)
             student.append(student_vectors)
             teacher.append(teacher_vectors)
-            recording_of += [number] * len(window.pieces)
+            recording_of += [number] * len(window.word_pieces)
     chosen = np.random.default_rng(seed).permutation(len(recording_of))[:words]
     of_student = functional.normalize(torch.cat(student), dim=-1)[chosen]
     of_teacher = functional.normalize(torch.cat(teacher), dim=-1)[chosen]

@@ -13,11 +13,11 @@ from typing import Any
 
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
-from speechssl.dual.data import ExampleBatches, read_unit_source, unit_examples
+from speechssl.dual.data import ExampleBatches, make_unit_examples, read_unit_source
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
-from speechssl.dual.train import check_positions, make_layout, unit_encoder
+from speechssl.dual.train import check_positions, make_layout, make_unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import train_only, trained_parameters
 from speechssl.metrics import frame_f1
@@ -120,7 +120,7 @@ def train_and_answer(
     qa = o.qa
     _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
-    examples, left_out = unit_examples(data, load_units(o.units / qa.split), grid)
+    examples, left_out = make_unit_examples(data, load_units(o.units / qa.split), grid)
     report_set_aside(left_out, "DUAL's training", "question")
     runs = load_units(o.units / o.eval_split)
     with_times = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
@@ -132,7 +132,7 @@ def train_and_answer(
         )
     layout = make_layout(qa, *special_ids(symbols))
     layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-    model = SpanModel(*unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
+    model = SpanModel(*make_unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
     check_positions(model.encoder, layout, qa.text_encoder)
     train_only(model.encoder, qa.trained)
     if not qa.dropout:

@@ -350,7 +350,7 @@ def make_random_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> 
     size, pad = len(tokenizer), special_tokens(tokenizer)[2]
     try:
         if o.like:
-            values = encoders.text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
+            values = encoders.read_text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
             values |= {"vocab_size": size, "pad_token_id": pad}
             values.pop("_name_or_path", None)
         else:
@@ -367,8 +367,8 @@ def make_random_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> 
         encoders.check_reads_vectors(encoder.eval())
     except Exception as error:  # each family has its own error for sizes that do not fit
         raise InputError(
-            f"cannot make the text encoder ({encoders.reason_of(error)}); give another --like, or "
-            "other sizes"
+            f"cannot make the text encoder ({encoders.shorten_error(error)}); give another --like, "
+            "or other sizes"
         ) from error
     return encoder.train()
 
@@ -393,7 +393,7 @@ def save_encoder(
     embeddings.weight = nn.Parameter(table.weight.detach().clone())
     encoder.set_input_embeddings(embeddings)
     encoder.config.vocab_size = table.num_embeddings
-    encoder_class = encoders.encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
+    encoder_class = encoders.find_encoder_half(AutoConfig.for_model(**encoder.config.to_dict()))
     if encoder_class is not None:  # the encoder of T5 and its kin is part of a larger model
         model = encoder_class(encoder.config)
         model.get_encoder().load_state_dict(encoder.state_dict())

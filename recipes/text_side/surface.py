@@ -27,10 +27,16 @@ from speechssl.cascade.train_text_qa import begin_text, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.data import Example, ExampleBatches, Layout, read_unit_source, unit_examples
-from speechssl.dual.model import SpanModel, load_reader, without_pooler
+from speechssl.dual.data import (
+    Example,
+    ExampleBatches,
+    Layout,
+    make_unit_examples,
+    read_unit_source,
+)
+from speechssl.dual.model import SpanModel, drop_pooler, load_reader
 from speechssl.dual.options import QaOptions
-from speechssl.dual.train import unit_encoder
+from speechssl.dual.train import make_unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
@@ -176,13 +182,13 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
         )
     if card["what"] == "DUAL reader":
         units = model.embedding.num_embeddings - 3
-        began = SpanModel(*unit_encoder(encoder, units, str(card["assignment"]), seed))
+        began = SpanModel(*make_unit_encoder(encoder, units, str(card["assignment"]), seed))
     else:
         training = replace(options.training, seed=seed)
         options = replace(options, training=training)
         began, _ = begin_text(load_corpus(corpus, options.split), options)
     add_modules(began.encoder, added_modules(model.encoder))
-    return without_pooler(began.state_dict())
+    return drop_pooler(began.state_dict())
 
 
 # ---- losses
@@ -196,7 +202,7 @@ def read_windows(
     examples: list[Example]
     if o.units is not None:
         grid = read_unit_source(o.units / split, o.corpus)[2]
-        examples, _ = unit_examples(data, load_units(o.units / split), grid)
+        examples, _ = make_unit_examples(data, load_units(o.units / split), grid)
     else:
         tokenizer = load_tokenizer(o.reader)
         examples, _ = text_examples(data, TextCodec(tokenizer))

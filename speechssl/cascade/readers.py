@@ -30,15 +30,20 @@ from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
     Reader,
     ScoredWindow,
-    best_span_of_windows,
     choose_device,
+    find_best_span_of_windows,
     retrieve_windows,
     run_model,
     warn_truncated,
 )
 from speechssl.errors import InputError
 from speechssl.options import find_shipped
-from speechssl.textlm.encoders import check_missing, longest_sequence, reason_of, text_config
+from speechssl.textlm.encoders import (
+    check_missing,
+    longest_sequence,
+    read_text_config,
+    shorten_error,
+)
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
 
@@ -190,7 +195,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
     from transformers import AutoModelForQuestionAnswering
 
     try:
-        config = text_config(folder)
+        config = read_text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
             # T5 starts its decoder with padding, which transformers' T5Config does not say
             config.decoder_start_token_id = config.pad_token_id
@@ -214,7 +219,7 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         raise
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
-            f"cannot load the reader {folder} ({reason_of(error)}); {remedy}"
+            f"cannot load the reader {folder} ({shorten_error(error)}); {remedy}"
         ) from error
     return reader
 
@@ -379,7 +384,7 @@ class HuggingFaceReader:
 
     def _answer(self, scored: Sequence[ScoredWindow], joined: JoinedText) -> WordSpan:
         """Return the best span of all windows, in words of the passage."""
-        span = best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
+        span = find_best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
         start = int(joined.characters[span.first, 0])
         end = int(joined.characters[span.last, 1])
         words, separator = joined.words, joined.separator

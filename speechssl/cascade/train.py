@@ -30,7 +30,7 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.train import STEPS, data_inputs, describe_run, load_held_out, sample_items
+from speechssl.dual.train import STEPS, describe_run, hash_splits, load_held_out, sample_items
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
@@ -60,7 +60,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
     from other inputs, or no word has times.
     """
     check_share(o.head.batch)
-    inputs = data_inputs(o.corpus, o.split, o.head.evaluation) | {"encoder": encoder.hash}
+    inputs = hash_splits(o.corpus, o.split, o.head.evaluation) | {"encoder": encoder.hash}
     with stage(o.out, inputs, settings(o.head), grows=STEPS) as step:
         if step.done:
             return CtcRecogniser.load(o.out, encoder)

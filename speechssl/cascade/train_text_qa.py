@@ -20,20 +20,20 @@ from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, load_text
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
-from speechssl.dual.data import Example, Layout, answer_times
+from speechssl.dual.data import Example, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
+    average_f1,
+    collect_reader_facts,
     describe_run,
     fit_spans,
     hash_inputs,
     load_held_out,
     make_layout,
-    mean_f1,
-    reader_facts,
     save_trained,
     select_questions,
     sweep_learning_rates,
@@ -44,7 +44,7 @@ from speechssl.processes import is_main
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
-from speechssl.textlm.subwords import subword_units
+from speechssl.textlm.subwords import make_subword_units
 from speechssl.textlm.symbols import character_encoder
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import Evaluation, check_share
@@ -103,7 +103,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             }
             if shift:
                 card["shift"] = shift_card
-            card |= results | reader_facts(o, made_from, o.qa.text_encoder)
+            card |= results | collect_reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card, data.questions, o.start)
     print(f"{o.out}: text QA{describe_run(o.out)}")
 
@@ -136,7 +136,7 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
     """Find the passage's words, and the first and last of the answer (None where there are none):
     those within its times, where words have times, else those at its offset."""
-    times = answer_times(question)
+    times = find_answer_times(question)
     if passage.words and times is not None:
         words = [w.text for w in passage.words]
         middles = [(w.start + w.end) / 2 for w in passage.words]
@@ -170,7 +170,9 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
         rows = encoder.get_input_embeddings().weight.detach()
         table = nn.Embedding.from_pretrained(rows.clone(), freeze=options.trained != "all")
     torch.manual_seed(options.training.seed)
-    units = subword_units(tokenizer, options.subwords, table.num_embeddings, table.embedding_dim)
+    units = make_subword_units(
+        tokenizer, options.subwords, table.num_embeddings, table.embedding_dim
+    )
     return SpanModel(encoder, table, units), tokenizer
 
 
@@ -216,6 +218,6 @@ def word_evaluation(
     def score() -> float:
         reader = TrainedReader(codec, Reader(model, layout, device=str(model.head.weight.device)))
         answers = answer_in_batches(load_text(TextQa(reader), "text").answer_all, items)
-        return mean_f1(data, {name: answer.text for name, answer in answers.items()})
+        return average_f1(data, {name: answer.text for name, answer in answers.items()})
 
     return Evaluation(o.qa.evaluation, "f1", len(items), score)

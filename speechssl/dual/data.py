@@ -1,5 +1,5 @@
-"""Readers see a question and windows of a passage as token ids, learn from examples, and get these
-in batches.
+"""A reader gets a question and windows of a passage as sequences of token ids; here are these
+sequences, and examples and batches of them to train on.
 
 A sequence is `[CLS] question [SEP] window [SEP]`. Its tokens are units (DUAL), word pieces (text
 QA, the cascade) or audio words (SpeechBERT); nothing here knows which. Spans are inclusive at both
@@ -60,9 +60,9 @@ def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
 @dataclass(frozen=True)
 class Layout:
     """A layout says how a question and a passage become sequences. All sizes are in tokens; the
-    names are those of cards."""
+    names of the fields are keys of cards."""
 
-    # ids of the specials
+    # ids of [CLS], [SEP] and [PAD]
     cls: int
     sep: int
     pad: int
@@ -70,13 +70,15 @@ class Layout:
     stride: int = 160
     question: int = 120  # longer questions lose their tail
     answer: int = MAX_TOKENS  # longest answer
-    # of start and end in the score of a span: BERT's; those of DUAL's reader are in `dual.system`
+    # weights of start and end in the score of a span; 1 and 1 are BERT's, DUAL's are in
+    # `dual.system`
     start_weight: float = 1.0
     end_weight: float = 1.0
     attention_width: int = 0  # tokens that a token sees on either side; 0: all of the sequence
 
     def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
-        """Return the ids (S,) and the position of the window's first token."""
+        """Return the ids (S,) of a question and a window, and the position of the window's first
+        token."""
         question = question[: self.question]
         ids = np.concatenate([[self.cls], question, [self.sep], window, [self.sep]])
         return ids.astype(np.int64), len(question) + 2
@@ -109,10 +111,10 @@ def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
 def draw_batch(
     step: int, examples: int, size: int, seed: int
 ) -> tuple[np.ndarray, np.random.Generator]:
-    """Draw the examples of the batch of a step. Returns their numbers, (size,) or fewer, and the
-    generator for the rest that is random about the batch.
+    """Draw the examples of the batch of a step. Returns their numbers, (size,) or fewer, and a
+    generator for what else is drawn for the batch.
 
-    Every epoch has an order of its own and leaves out the examples that do not fill a batch.
+    Every epoch has another order and leaves out the examples that do not fill a batch.
     """
     epoch, index = divmod(step, max(examples // size, 1))
     order = np.random.default_rng([seed, epoch]).permutation(examples)
@@ -122,14 +124,14 @@ def draw_batch(
 def replace_tokens(
     rng: np.random.Generator, sequence: np.ndarray, share: float, symbols: int
 ) -> None:
-    """Replace, in place, a share of the tokens by one of the ids 0..symbols - 1, as another voice
-    would change them.
+    """Replace, in place, a share of the tokens by random ids below `symbols`, so that the reader
+    bears units that another voice changes.
 
     Specials, whose ids are `symbols` and above, stay. sequence: (S,).
     """
     if share:
-        where = (rng.random(len(sequence)) < share) & (sequence < symbols)
-        sequence[where] = rng.integers(symbols, size=int(where.sum()))
+        replaced = (rng.random(len(sequence)) < share) & (sequence < symbols)
+        sequence[replaced] = rng.integers(symbols, size=int(replaced.sum()))
 
 
 @dataclass(frozen=True)
@@ -147,13 +149,13 @@ class Example:
 class ExampleBatches:
     """Calling this gives the batch of a step, which depends on (seed, step) only.
 
-    The answer stands anywhere in its window; a share of `empty` windows is cut anywhere in the
-    passage, and points at [CLS] where it does not hold the answer.
+    The answer stands anywhere in its window. A share of `empty` windows is cut anywhere in the
+    passage; a window that does not hold the answer has its label at [CLS].
 
-    The first `short_steps` steps have windows of `short_window` tokens, and as many of them as fill
-    a batch of whole ones: to match a question with one of three sentences is learnt long before one
-    of ten; from a whole passage the reader sits on a plateau (it points at any fact) for hundreds
-    of steps.
+    The first `short_steps` steps have windows of `short_window` tokens, and as many of them as give
+    the tokens of a batch of whole windows. A reader learns to match a question with one of three
+    sentences long before it learns to match it with one of ten: trained on whole windows from the
+    start, it points at any fact for hundreds of steps.
     """
 
     examples: Sequence[Example]
@@ -187,11 +189,11 @@ class ExampleBatches:
         return batch
 
     def _choose_start(self, rng: np.random.Generator, example: Example, length: int) -> int:
-        """Choose where the window of `length` tokens starts: with the answer in it, or, for a share
-        of `empty` and where the answer does not fit, anywhere in the passage."""
+        """Choose where the window of `length` tokens starts: such that it holds the answer, or, for
+        a share of `empty` and where the answer does not fit, anywhere in the passage."""
         latest = max(len(example.passage) - length, 0)
-        low = max(example.last - length + 1, 0)  # the answer ends with the window
-        high = min(example.first, latest)  # the answer begins with it
+        low = max(example.last - length + 1, 0)  # the window ends with the answer
+        high = min(example.first, latest)  # the window begins with the answer
         if low > high or rng.random() < self.options.empty:
             low, high = 0, latest
         return int(rng.integers(low, high + 1))
@@ -203,13 +205,14 @@ class UnitSource(NamedTuple):
     made_from: dict[str, Any]  # encoder, layer, codebook, corpus and so on
     symbols: int  # K
     grid: FrameGrid  # of their frames
-    codebooks: tuple[str, ...]  # hashes of those whose unit k means the same, the units' own first
+    # hashes of the codebooks whose unit k means the same; first that of these units
+    codebooks: tuple[str, ...]
 
 
 def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) -> UnitSource:
-    """Read the card of extracted units, which are joined to pieces where there are any. units: the
-    folder of a split. Raises InputError where the units are of another corpus, or the pieces of
-    other units."""
+    """Read the card of extracted units. units: the folder of a split; pieces: the frequent n-grams
+    of units to which they will be joined, if any. Raises InputError where the units are of another
+    corpus, or the pieces of other units."""
     # imports pyarrow, which answering does not need
     from speechssl.units.storage import units_card
 
@@ -231,16 +234,16 @@ def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) ->
 
 
 def load_joined_units(folder: Path, pieces: Pieces | None) -> dict[str, RunLength]:
-    """Load the units of a split, joined to pieces where there are any. Returns id -> units."""
+    """Load the units of a split, joined to `pieces` if there are any. Returns id -> units."""
     from speechssl.units.storage import load_units
 
     units = load_units(folder)
     return units if pieces is None else {name: pieces.join(runs) for name, runs in units.items()}
 
 
-def known_codebooks(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the codebooks (or pieces) whose unit k means the same as to the reader
-    with this card; none for a reader of anything but units."""
+def list_codebooks(card: Mapping[str, Any]) -> set[str]:
+    """List the hashes of the codebooks (or pieces) whose unit k means to a reader what it meant in
+    training. card: of the reader; one that does not read units has none."""
     if "units" not in card:
         return set()
     if "pieces" in card["units"]:
@@ -248,18 +251,18 @@ def known_codebooks(card: Mapping[str, Any]) -> set[str]:
     return {card["units"]["codebook"], *card.get("codebooks", ())}
 
 
-def unit_examples(
+def make_unit_examples(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid
 ) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from the first answer with times. Returns the examples, and why
-    other questions are left out, by id.
+    """Make one example a question, from the first answer with times. Returns the examples, and, id
+    -> reason, the questions that are left out.
 
     The label is the span of units that fits the answer's seconds best.
     """
     examples = []
     left_out = {}
     for question in data.answerable:
-        times = answer_times(question)
+        times = find_answer_times(question)
         missing = [name for name in (question.id, question.passage) if name not in units]
         if times is None:
             left_out[question.id] = "no answer has times"
@@ -272,8 +275,9 @@ def unit_examples(
     return examples, left_out
 
 
-def answer_times(question: Question) -> tuple[float, float] | None:
-    """Return start and end in seconds of the first answer that has them; None where none has."""
+def find_answer_times(question: Question) -> tuple[float, float] | None:
+    """Find start and end, in seconds, of the first answer with times; None where no answer has
+    any."""
     for answer in question.answers:
         if answer.start is not None and answer.end is not None:
             return answer.start, answer.end

@@ -62,9 +62,9 @@ class EncoderInputs:
         self.attention_width = 0  # 0: every token sees all
         # whether long sequences are read in blocks; their mask is packed (`textlm.attention`)
         self.reads_blocks = False
-        kinds = getattr(encoder.config, "type_vocab_size", 0)
-        self.takes_segments = "token_type_ids" in accepted and kinds > 1
-        rows = 1  # of the table, whose only row is never looked up
+        segment_kinds = getattr(encoder.config, "type_vocab_size", 0)
+        self.takes_segments = "token_type_ids" in accepted and segment_kinds > 1
+        rows = 1  # of the empty table; it is never looked up
         if self.takes_global_attention:
             # Longformer still looks up its own padding, to fill its last attention window
             rows += getattr(encoder.config, "pad_token_id", None) or 0
@@ -75,7 +75,8 @@ class EncoderInputs:
         message. Raises InputError for an encoder that takes no such mask."""
         self.attention_width = width
         if width and isinstance(encoder, Bert):
-            self.reads_blocks, encoder.attention_width = True, width
+            self.reads_blocks = True
+            encoder.attention_width = width
         elif width:
             self.reads_blocks = attend_locally(encoder, width, name)
 
@@ -106,14 +107,15 @@ class EncoderInputs:
 
 
 class Bert(nn.Module):
-    """This BERT (arXiv 1810.04805) reads vectors in the place of tokens, for answering without
-    transformers, which takes seconds to import. Its weights have transformers' names, and it gives
-    the same numbers (in bf16 to the bit, in fp32 to rounding).
+    """This BERT (arXiv 1810.04805) reads vectors in the place of tokens. Readers answer with it
+    without transformers, which takes seconds to import. Its weights have transformers' names, and
+    it gives the same numbers (in bf16 to the bit, in fp32 to rounding).
     """
 
     def __init__(self, config: SimpleNamespace) -> None:
         super().__init__()
-        self.config, width = config, config.hidden_size
+        self.config = config
+        width = config.hidden_size
         self.attention_width = 0  # of masks that are packed (`speechssl.textlm.attention`)
         self.embeddings = nn.ModuleDict(
             {
@@ -138,17 +140,18 @@ class Bert(nn.Module):
     ) -> SimpleNamespace:
         """Return an object with last_hidden_state (B, S, E).
 
-        inputs_embeds: (B, S, E); token_type_ids: (B, S); attention_mask: (B, S), or (B, 1, S, S),
-        which token attends to which, or packed, (B, 1, 2, S): which tokens are real, which are of
-        the question.
+        inputs_embeds: (B, S, E); token_type_ids: segments (B, S). attention_mask is one of three:
+        (B, S), 1 for real tokens; (B, 1, S, S), which token attends to which; or packed, (B, 1, 2,
+        S), which tokens are real, and which belong to the question.
         """
-        kinds = token_type_ids
-        if kinds is None:
-            kinds = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(inputs_embeds.device)
-        positions = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device)[None]
+        device = inputs_embeds.device
+        segments = token_type_ids
+        if segments is None:
+            segments = torch.zeros(inputs_embeds.shape[:2], dtype=torch.long).to(device)
+        positions = torch.arange(inputs_embeds.shape[1], device=device)[None]
         x = (
             inputs_embeds
-            + self.embeddings["token_type_embeddings"](kinds)
+            + self.embeddings["token_type_embeddings"](segments)
             + self.embeddings["position_embeddings"](positions)
         )
         x = self.embeddings["LayerNorm"](x)
@@ -178,8 +181,8 @@ class BertLayer(nn.Module):
         self.output = _residual_output(config, inner_width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
-        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S), which token attends to which, or
-        packed (B, 1, 2, S), as in `Bert`; None: each to all; width: of local attention."""
+        """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S) or packed (B, 1, 2, S), as in `Bert`,
+        None where every token attends to all; width: of local attention."""
         q, k, v = (
             linear(x).view(*x.shape[:2], self.heads, -1).transpose(1, 2)
             for linear in self.attention["self"].values()
@@ -197,7 +200,8 @@ class BertLayer(nn.Module):
 
 
 def _residual_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
-    """Make what is added to the residual stream and normalised with it. source: its input width."""
+    """Make the dense layer whose output is added to the residual stream, and the norm that follows.
+    source: input width of the dense layer."""
     width = config.hidden_size
     norm = nn.LayerNorm(width, config.layer_norm_eps)
     return nn.ModuleDict({"dense": UninitialisedLinear(source, width), "LayerNorm": norm})
@@ -205,14 +209,17 @@ def _residual_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
 
 def is_plain_bert(config: dict[str, Any]) -> bool:
     """Return whether `Bert` computes a model of this config."""
-    kind = config["model_type"], config.get("hidden_act"), config.get("is_decoder")
-    positions = config.get("position_embedding_type", "absolute")
-    return kind == ("bert", "gelu", False) and positions == "absolute"
+    return (
+        config["model_type"] == "bert"
+        and config.get("hidden_act") == "gelu"
+        and config.get("is_decoder") is False
+        and config.get("position_embedding_type", "absolute") == "absolute"
+    )
 
 
 class SpanModel(nn.Module):
-    """The span model is an embedding table, a text encoder and a span head. The embedding of every
-    token gets that of its sub-word units added, where there are any."""
+    """The span model is an embedding table, a text encoder and a span head. Where there are
+    sub-word units, their embedding is added to that of their token."""
 
     def __init__(
         self,
@@ -260,10 +267,11 @@ class SpanModel(nn.Module):
 
 
 def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) -> None:
-    """Write model.safetensors, config.json and, last, card.json, with the hashes of both and of a
-    tokeniser that lies there. model: any with `encoder` and `embedding`, such as a SpanModel."""
+    """Write model.safetensors, config.json and, last, card.json, which has the hashes of both and
+    of the tokeniser in the folder. model: any with `encoder` and `embedding`, such as a SpanModel.
+    """
     with replacing(folder / "model.safetensors") as temporary:
-        save_file(quantise(without_pooler(model.state_dict())), temporary)
+        save_file(quantise(drop_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     subwords = getattr(model, "subwords", None)
     if subwords is not None:
@@ -286,9 +294,9 @@ def hash_reader(folder: Path) -> dict[str, str]:
     return hashes
 
 
-def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights that a reader uses: all but those of the encoder's pooler, which sums up a
-    sentence."""
+def drop_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the weights of the encoder's pooler, which sums up a sentence and which no reader
+    uses."""
     return {
         name: values for name, values in weights.items() if not name.startswith("encoder.pooler.")
     }
@@ -296,15 +304,15 @@ def without_pooler(weights: Mapping[str, Any]) -> dict[str, Any]:
 
 @torch.random.fork_rng(devices=[])  # weights are drawn here, then replaced by those of the file
 def load_reader(folder: Path, answering: bool = False) -> tuple[SpanModel, Layout, dict[str, Any]]:
-    """Load a span model, its layout and its card. answering: the model is not trained further, so
-    that a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts` does."""
+    """Load a span model, its layout and its card. answering: whether the model will only answer,
+    for which a BERT need not be transformers' (`Bert`). Raises InputError as `load_parts` does."""
     parts = load_parts(folder, answering)
     return parts.fill(SpanModel(parts.encoder, parts.embedding, parts.subwords))
 
 
 class Parts(NamedTuple):
-    """These parts of a reader were read from a folder that `save_reader` wrote; encoder, embedding
-    and subwords do not have their weights yet."""
+    """The parts of a reader, read from a folder that `save_reader` wrote. Encoder, embedding and
+    subwords have random weights until `fill`."""
 
     encoder: Any
     embedding: nn.Embedding
@@ -313,8 +321,8 @@ class Parts(NamedTuple):
     card: dict[str, Any]
 
     def fill(self, model: M) -> tuple[M, Layout, dict[str, Any]]:
-        """Give a model its weights and attention width, and freeze it. Returns it with its layout
-        and card. model: made of these parts."""
+        """Load the weights into a model that was made of these parts, set its attention width, and
+        freeze it. Returns it with its layout and card."""
         model.load_state_dict(self.weights)
         layout = Layout(**self.card["layout"])
         model.inputs.attend(self.encoder, layout.attention_width, "this reader")

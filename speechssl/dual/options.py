@@ -64,7 +64,9 @@ ASSIGNMENT = (
 class QaOptions:
     """These options say how a span model is trained."""
 
-    training: TrainingOptions = group(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=600, learning_rate=3e-4, warmup_steps=50, **vars(PLAIN)), "training"
+    )
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(16, BATCH)
     empty: float = 0.1  # share of windows that are cut without regard to the answer
@@ -93,18 +95,23 @@ class QaOptions:
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     def __post_init__(self) -> None:
-        """Raise InputError for windows that leave gaps between them."""
-        if not 1 <= self.stride <= self.window or self.short_window > self.window:
+        """Raise InputError for windows that leave gaps between them, and for short windows that are
+        longer than the others."""
+        if not 1 <= self.stride <= self.window:
             raise InputError(
-                f"windows of {self.window} tokens {self.stride} apart (short ones: "
-                f"{self.short_window}) leave gaps; "
-                "give --stride and --short-window of at most --window"
+                f"windows of {self.window} tokens {self.stride} apart leave gaps; give a --stride "
+                "of at most --window"
+            )
+        if self.short_window > self.window:
+            raise InputError(
+                f"short windows of {self.short_window} tokens are longer than windows of "
+                f"{self.window}; give a --short-window of at most --window"
             )
 
     @property
     def short_batch(self) -> int:
-        """Return how many short windows make a batch, for as many tokens as in whole ones; 0
-        without short windows."""
+        """Return how many short windows have as many tokens as a batch of whole ones; 0 where there
+        are no short windows."""
         if not (self.short_window and self.short_steps):
             return 0
         return self.batch * self.window // self.short_window
@@ -192,7 +199,8 @@ class TrainUnitWords:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for two readers to begin with, and for layers without vectors."""
+        """Raise InputError where --start and --teacher both name the reader that the student begins
+        as, and for --layers where no teacher's layers are used."""
         if self.start and self.teacher:
             raise InputError(
                 "--start and --teacher both say how the student begins; leave out one of them"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from speechssl.dual.data import Layout, Window, collate, known_codebooks, windows
+from speechssl.dual.data import Layout, Window, collate, list_codebooks, windows
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text.tfidf import ngrams, tfidf
@@ -38,21 +38,20 @@ class AnswerSpan:
     first: int
     last: int
     score: float  # weighted sum of the start and the end score, higher is better
-    # of the span of a whole passage, see `best_span_of_windows`
+    # the span of a whole passage has these as well, see `find_best_span_of_windows`
     confidence: float = 1.0  # in [0, 1]
     null: float = -math.inf  # score of "no answer"
 
 
 class ScoredWindow(NamedTuple):
-    """A window of a passage has start and end logits (L, 2), and those at [CLS] (2,), the score of
-    "no answer here"."""
+    """The reader's scores for a window of a passage."""
 
     window: Window
-    logits: np.ndarray
-    cls_logits: np.ndarray
+    logits: np.ndarray  # (L, 2), of start and end
+    cls_logits: np.ndarray  # (2,), of start and end at [CLS], which stands for "no answer here"
 
 
-def best_span(
+def find_best_span(
     start: np.ndarray | Sequence[float],
     end: np.ndarray | Sequence[float],
     max_length: int,
@@ -72,9 +71,9 @@ def best_span(
         raise ValueError("scores must be without NaN or +inf")
     width = min(max_length, len(starts))
     padded = np.concatenate([np.full(width - 1, -np.inf), start_weight * starts])
-    # Row l of the view is padded[l : l + width], the starts l - width + 1 .. l. Reversed, scores[l,
-    # w] is the score of the span that ends at l, w tokens after its start; -inf where it would
-    # start before 0.
+    # Row l of the view is padded[l : l + width]: the scores of the starts l - width + 1 .. l. Of
+    # the reversed rows, scores[l, w] is the score of the span that ends at l, w tokens after its
+    # start; -inf where it would start before 0.
     start_scores = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
     scores = start_scores + (end_weight * ends)[:, None]
     last, back = divmod(int(scores.argmax()), width)
@@ -85,25 +84,26 @@ def best_span(
     return AnswerSpan(last - back, last, float(scores[last, back]))
 
 
-def best_span_of_windows(
+def find_best_span_of_windows(
     scored: Sequence[ScoredWindow], max_length: int, start_weight: float, end_weight: float
 ) -> AnswerSpan:
     """Find the best span over all windows, in tokens of the passage.
 
-    Logits compare between windows, log-probabilities do not. With one window this is DUAL's choice;
-    T5lephone (arXiv 2211.00586, its code) has weights 1, 1 and a stride of 256.
+    Spans of several windows are compared by logits, for log-probabilities of one window do not
+    compare with those of another. With one window this is DUAL's choice; T5lephone (arXiv
+    2211.00586, its code) has weights 1, 1 and a stride of 256.
 
         confidence = exp(s) / (sum over windows of exp(s_w) + exp(s_null))
 
-    where s is the chosen score, s_w the best score of window w (a span found in two windows counts
-    once), and s_null, which is returned as `null`, the least score of "no answer" of any window: a
-    window without the answer should point at [CLS], so there is no answer only where all windows
-    say so. Raises ValueError as `best_span` does.
+    where s is the score of the chosen span and s_w the best score of window w; a span that is the
+    best of two windows counts once. s_null is the least score of "no answer" of any window, and is
+    returned as `null`: a window without the answer should point at [CLS], so there is no answer
+    only where all windows say so. Raises ValueError as `find_best_span` does.
     """
     best_by_span: dict[tuple[int, int], AnswerSpan] = {}
     nulls = []
     for window, logits, cls_logits in scored:
-        span = best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
+        span = find_best_span(logits[:, 0], logits[:, 1], max_length, start_weight, end_weight)
         place = span.first + window.first, span.last + window.first
         if place not in best_by_span or span.score > best_by_span[place].score:
             best_by_span[place] = AnswerSpan(*place, span.score)
@@ -117,7 +117,7 @@ def best_span_of_windows(
 
 
 def choose_device(name: str) -> torch.device:
-    """Return the device of a torch name, or of `auto`: a GPU where there is one."""
+    """Return the device of this name of torch; for `auto` a GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
@@ -132,10 +132,12 @@ def run_model(
     batch: int,
     bf16: bool,
 ) -> list[torch.Tensor]:
-    """Run a model on every sequence; return its outputs in their order, float32 on the CPU.
+    """Run a model on every sequence; return its outputs, float32 on the CPU, in the order of the
+    sequences.
 
-    sequences: ids (S,), and what else `collate` needs to make the model's arguments. They are run
-    in batches of about one length, for little padding: a result may have padding at its end.
+    sequences: pairs of ids (S,) and whatever `collate` needs beside them to make the model's
+    arguments. A batch has sequences of about one length, for little padding; an output may have
+    padding at its end.
     """
     outputs: list[torch.Tensor] = [torch.empty(0)] * len(sequences)
     order = sorted(range(len(sequences)), key=lambda n: len(sequences[n][0]))
@@ -157,9 +159,8 @@ def retrieve_windows(
     count: int | None,
     ngram: int = 1,
 ) -> tuple[Window, ...]:
-    """Select the `count` windows (None: all) that are most like the question, in their order, by
-    TF-IDF of n-grams, whose document frequencies are those of the windows. question, passage: token
-    ids.
+    """Select the `count` windows (None: all) that are most like the question by TF-IDF of n-grams,
+    where the windows are the documents. Returns them in their order. question, passage: token ids.
     """
     if count is None or len(candidates) <= count:
         return candidates
@@ -170,8 +171,8 @@ def retrieve_windows(
 
 
 def warn_truncated(count: int, total: int, limit: str) -> None:
-    """Warn of questions that lost their tail, at the line that asked a reader to answer them.
-    limit: what was kept of them."""
+    """Warn of questions that lost their tail; the warning names the line that called `read`. limit:
+    the most that is kept, such as "120 tokens"."""
     if count:
         message = f"{count} of {total} questions lost what is beyond {limit}"
         warnings.warn(message, stacklevel=4)
@@ -216,7 +217,7 @@ class Reader:
             window_logits = logits[offset : offset + window.length]
             scored[i].append(ScoredWindow(window, window_logits, logits[0]))
         weights = layout.start_weight, layout.end_weight
-        return [best_span_of_windows(of_item, layout.answer, *weights) for of_item in scored]
+        return [find_best_span_of_windows(of_item, layout.answer, *weights) for of_item in scored]
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,7 @@ class TimedAnswer:
 def answer_units(
     reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]
 ) -> list[TimedAnswer]:
-    """Answer questions. items: (question, passage) units; grid: of the frames of the units."""
+    """Answer questions in seconds. items: units of (question, passage); grid: of their frames."""
     spans = reader.read([(question.units, passage.units) for question, passage in items])
     answers = []
     for span, (_, passage) in zip(spans, items, strict=True):
@@ -258,27 +259,32 @@ class DualSystem:
         return self.extractor.units(samples)
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
-        """Answer questions. items: (question, passage) units."""
+        """Answer questions. items: units of (question, passage)."""
         return answer_units(self.reader, self.extractor.grid, items)
 
 
 def load_dual(
     folder: Path, extractor: UnitExtractor, name: str = "dual", bf16: bool = False
 ) -> DualSystem:
-    """Load the reader in `folder`. Raises InputError where it was made for units that mean
-    something else."""
+    """Load the system with the reader in `folder`. Raises InputError where the reader was trained
+    on units that mean something else than those of the extractor."""
     model, layout, card = load_reader(folder, answering=True)
-    extractor = extractor_for(folder, card, extractor)
+    extractor = adapt_extractor(folder, card, extractor)
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
     if bf16:
         system_card["bf16"] = True
     return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
 
 
-def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtractor) -> UnitExtractor:
-    """Return an extractor with the price of changes and the pieces that the reader in `folder`,
-    with this card, was trained with. Raises InputError where it was trained on units that mean
-    something else."""
+def adapt_extractor(
+    folder: Path, card: Mapping[str, Any], extractor: UnitExtractor
+) -> UnitExtractor:
+    """Return the extractor with the settings of a reader's training: the price of a change of unit,
+    which smooths the units, and the pieces (frequent n-grams of units) to which they are joined.
+
+    folder, card: of the reader. Raises InputError where it was trained on units that mean something
+    else.
+    """
     units = card.get("units", {})
     pieces = None
     if "pieces" in units:
@@ -289,7 +295,7 @@ def extractor_for(folder: Path, card: Mapping[str, Any], extractor: UnitExtracto
             raise InputError(
                 f"{folder} has other pieces than its reader was trained on; copy it whole"
             )
-    known = known_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
+    known = list_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
     if known.isdisjoint(extractor.codebook.equivalents):
         raise InputError(
             f"{folder} is no reader of the units of {extractor.codebook.name}; train one on them"

@@ -1,18 +1,20 @@
-"""A text teacher of DUAL's reader: before any question is asked, units learn to mean words.
+"""A text teacher teaches DUAL's reader, the student, which words units stand for, before the
+student is trained on questions.
 
-Teacher and student begin as one text encoder, or as one reader of words, which knows how to answer
-already. The teacher reads the words of a question and of a window of its passage; the student reads
-the units of the same two recordings, in the sequence in which DUAL will read them. The student's
-outputs over the units of a word are averaged, and this vector learns to be nearer to the teacher's
-vector of that word, in its sentence, than to those of the other words of the batch; of the last
-layer, or of every layer, so that the layers above find what they know from text. Contrast of
-speech and text of this kind teaches retrievers (SpeechDPR, arXiv 2401.13463; CLSR, arXiv
-2511.09282). It needs recordings whose words and times are known, which synthesisers give for any
-text.
-Its control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
+Teacher and student begin as one text encoder, or as one reader of words, which can already answer.
+The teacher reads the words of a question and of a window of its passage; the student reads the
+units of the same two recordings, in the sequence in which DUAL will read them. The student's
+outputs over the units of a word are averaged. This vector learns to be nearer to the teacher's
+vector of that word, in its sentence, than to those of the other words of the batch. The loss is
+that of the last layer, or the mean over all layers. Retrievers are trained by contrast of speech
+and text of this kind (SpeechDPR, arXiv 2401.13463; CLSR, arXiv 2511.09282). The recordings need
+words with times, which synthesisers give for any text.
+The control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
 prediction (arXiv 1810.04805) of spans of units.
-Letters: B sequences, S tokens of a sequence, W words of one, N words of the batch, L layers that
-teach, H hidden width.
+Pieces are frequent n-grams of units, which a reader may read in their place.
+Letters: B sequences, S tokens of a sequence, U units of a recording, W words of one, P word pieces
+of a word, N words of the batch, L layers that teach, K units of a codebook, E embedding width, H
+hidden width.
 """
 
 from __future__ import annotations
@@ -45,13 +47,13 @@ from speechssl.dual.train import (
     STEPS,
     check_start_units,
     choose_pieces,
+    collect_reader_facts,
     fit_reader,
     make_layout,
+    make_unit_encoder,
     read_weights_hash,
-    reader_facts,
     save_pieces,
     save_trained,
-    unit_encoder,
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, settings
@@ -65,7 +67,8 @@ TEMPERATURE = 0.07  # of the softmax over cosines
 
 
 def train_unit_words(o: TrainUnitWords) -> None:
-    """Teach (once) a reader of units the words of a split whose recordings have words with times.
+    """Train (once) a reader of units with a text teacher, on the recordings of a split whose words
+    have times.
 
     OUT then holds a reader to start DUAL from. Raises InputError where OUT was made from other
     inputs, or no recording can be used.
@@ -73,7 +76,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
     check_share(o.qa.batch)
     o = replace(o, start=find_shipped(o.start), teacher=find_shipped(o.teacher))
     pieces = choose_pieces(o.pieces, o.start)
-    start = o.start or o.teacher  # one of them at most: the student knows what it has learned
+    start = o.start or o.teacher  # one of them at most: the student begins with its weights
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
         "data": data_hash(o.corpus, o.qa.split),
@@ -89,7 +92,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
-            spoken, left_out = spoken_pairs(data, units, source.grid, teacher.codec)
+            spoken, left_out = pair_recordings(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")
             if not spoken.pairs:
                 raise InputError(
@@ -109,9 +112,9 @@ def train_unit_words(o: TrainUnitWords) -> None:
             metrics = fit_reader(
                 student, batches, layout, o.qa, o.out / "checkpoints", objective=model
             )
-            used = {passage for _, passage in spoken.pairs}
-            hours = sum(data.passages[name].seconds for name in used) / 3600
-            card = reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
+            passages = {passage for _, passage in spoken.pairs}
+            hours = sum(data.passages[name].seconds for name in passages) / 3600
+            card = collect_reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
             card |= {
                 "what": f"reader of units, {o.objective}",
                 "units": source.made_from,
@@ -126,7 +129,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
 
 
 def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
-    """Load what teaches: a reader of words or, without one, the text encoder."""
+    """Load the teacher: a reader of words or, where there is none, the text encoder."""
     if reader is None:
         encoder, tokenizer = load_text_encoder(text_encoder)
         layout = Layout(*special_tokens(tokenizer))
@@ -138,26 +141,28 @@ def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
 
 
 def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the reader that learns: the one in `o.start`, else the teacher or the text encoder with
-    units for words."""
+    """Make the student: the reader in `o.start`, else a copy of the teacher or the text encoder,
+    with an embedding table of units."""
     if o.start is not None:
         check_start_units(o.start, source)
         model, _, _ = load_reader(o.start)
         return model.train().requires_grad_(True)
     if o.teacher is not None:
         return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
-    encoder = unit_encoder(o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed)
+    encoder = make_unit_encoder(
+        o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
+    )
     return SpanModel(*encoder)
 
 
 def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:
-    """Copy a reader of words, with its span head, and give it a table of units, whose embeddings
-    are words drawn by `seed`. symbols: K."""
+    """Copy a reader of words, with its span head, and give it an embedding table of units, whose
+    rows are those of random words. symbols: K; seed: of the words."""
     model, layout, _ = load_reader(reader)
     words = model.embedding.weight
     specials = torch.tensor([layout.cls, layout.sep, layout.pad])
-    drawn = torch.from_numpy(np.random.default_rng(seed).integers(len(words), size=symbols))
-    table = nn.Embedding.from_pretrained(words[torch.cat([drawn, specials])])
+    random_words = torch.from_numpy(np.random.default_rng(seed).integers(len(words), size=symbols))
+    table = nn.Embedding.from_pretrained(words[torch.cat([random_words, specials])])
     student = SpanModel(model.encoder, table)
     student.head.load_state_dict(model.head.state_dict())
     return student.train().requires_grad_(True)
@@ -165,27 +170,27 @@ def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:
 
 @torch.no_grad()
 def embed_as_words(table: torch.Tensor, spoken: SpokenPairs, teacher: WordReader) -> None:
-    """Embed every piece as the mean of the words during which it is said, in place: a piece that is
-    a word then begins as this word. table: (K + 3, E); pieces that are said in no word stay.
+    """Embed every unit, or piece of units, as the mean of the words in which it occurs, in place: a
+    piece that is a word then begins as this word. table: (K + 3, E); the rows of others stay.
 
-    Means of many words are alike: the mean of all pieces is subtracted, and the rest gets the mean
-    length of embeddings of words.
+    Means of many words are alike, so the mean over all units is subtracted, and the differences get
+    the mean length of embeddings of words.
     """
     words = teacher.words.weight.float()
     sums = torch.zeros_like(table, dtype=torch.float32)
     counts = torch.zeros(len(table))
     for recording in spoken.recordings.values():
-        for (first, last), ids in zip(recording.spans.tolist(), recording.pieces, strict=True):
+        for (first, last), ids in zip(recording.spans.tolist(), recording.word_pieces, strict=True):
             word = words[torch.from_numpy(ids)].mean(0)
-            for piece in recording.units[first : last + 1].tolist():
-                sums[piece] += word
-                counts[piece] += 1
-    said = counts > 0
-    common = words.mean(0)
-    means = sums[said] / counts[said, None] - common
+            for unit in recording.units[first : last + 1].tolist():
+                sums[unit] += word
+                counts[unit] += 1
+    occurs = counts > 0
+    mean_word = words.mean(0)
+    means = sums[occurs] / counts[occurs, None] - mean_word
     means -= means.mean(0)
-    length = (words - common).norm(dim=1).mean()
-    table[said] = (common + functional.normalize(means, dim=1) * length).to(table)
+    length = (words - mean_word).norm(dim=1).mean()
+    table[occurs] = (mean_word + functional.normalize(means, dim=1) * length).to(table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +199,7 @@ class SpokenWords:
 
     units: np.ndarray  # (U,)
     spans: np.ndarray  # (W, 2) first and last unit of every word, inclusive
-    pieces: tuple[np.ndarray, ...]  # W times (P,) ids of the teacher's word pieces
+    word_pieces: tuple[np.ndarray, ...]  # W times (P,) ids in the teacher's vocabulary
 
     def cut(self, start: int, stop: int) -> SpokenWords:
         """Return the units start to stop - 1 with the words that lie wholly within."""
@@ -203,7 +208,7 @@ class SpokenWords:
         return SpokenWords(
             self.units[start:stop],
             self.spans[words] - start,
-            tuple(self.pieces[n] for n in words),
+            tuple(self.word_pieces[n] for n in words),
         )
 
     def replace_units(self, rng: np.random.Generator, share: float, symbols: int) -> SpokenWords:
@@ -213,40 +218,42 @@ class SpokenWords:
         return replace(self, units=units)
 
 
-def spoken_words(
+def find_word_units(
     record: Passage | Question, units: RunLength, grid: FrameGrid, codec: TextCodec
 ) -> SpokenWords:
-    """Find the units of every word of a recording that has pieces in the teacher's vocabulary."""
-    spans, pieces = [], []
+    """Find the units of every word of a recording that has word pieces and a duration."""
+    spans = []
+    word_pieces = []
     for word in record.words:
         ids, _ = codec.encode([word.text])
         if len(ids) and word.end > word.start:
             spans.append(units_of_interval(grid, units, word.start, word.end))
-            pieces.append(ids)
-    return SpokenWords(units.units, np.array(spans, int).reshape(-1, 2), tuple(pieces))
+            word_pieces.append(ids)
+    return SpokenWords(units.units, np.array(spans, int).reshape(-1, 2), tuple(word_pieces))
 
 
 @dataclass(frozen=True)
 class SpokenPairs:
-    """Pairs are questions with their passages; a passage without questions is paired with none."""
+    """Pairs of a question and its passage; a passage without questions stands alone."""
 
     recordings: Mapping[str, SpokenWords]
     pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage
 
 
-def spoken_pairs(
+def pair_recordings(
     data: Corpus, units: Mapping[str, RunLength], grid: FrameGrid, codec: TextCodec
 ) -> tuple[SpokenPairs, dict[str, str]]:
-    """Pair the recordings of a corpus. Returns the pairs, and why other recordings are left out, by
-    id."""
-    recordings, left_out = {}, {}
+    """Pair the questions of a corpus with their passages. Returns the pairs, and, id -> reason, the
+    recordings that are left out."""
+    recordings = {}
+    left_out = {}
     for record in data.records:
         if record.id not in units:
             left_out[record.id] = "it has no units"
         elif not record.words:
             left_out[record.id] = "its words have no times, which `speechssl align` finds"
         else:
-            recordings[record.id] = spoken_words(record, units[record.id], grid, codec)
+            recordings[record.id] = find_word_units(record, units[record.id], grid, codec)
     pairs = [(q.id, q.passage) for q in data.questions if {q.id, q.passage} <= recordings.keys()]
     paired = {passage for _, passage in pairs}
     pairs += [("", name) for name in data.passages if name in recordings and name not in paired]
@@ -255,8 +262,8 @@ def spoken_pairs(
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Calling this gives the batch of a step, which depends on (seed, step) only: questions, each
-    with a window anywhere in its passage, in units and in words."""
+    """Calling this gives the batch of a step, which depends on (seed, step) only: pairs of a
+    question and a window from anywhere in its passage, in units and in words."""
 
     spoken: SpokenPairs
     layout: Layout  # of the student
@@ -264,7 +271,7 @@ class WordBatches:
     options: QaOptions
 
     def __call__(self, step: int) -> Batch:
-        """Return the batch of `collate_words`."""
+        """Return a batch as `collate_words` makes it."""
         o = self.options
         numbers, rng = draw_batch(step, len(self.spoken.pairs), o.batch, o.training.seed)
         rows = []
@@ -285,43 +292,48 @@ class WordBatches:
 NO_QUESTION = SpokenWords(np.zeros(0, int), np.zeros((0, 2), int), ())
 
 
-def join_words(pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Join words to one text: ids (P,), and the first and last of every word (W, 2)."""
-    ends = np.cumsum([len(ids) for ids in pieces], dtype=int)
-    starts = ends - [len(ids) for ids in pieces]
-    ids = np.concatenate([*pieces, np.zeros(0, int)]).astype(int)
-    return ids, np.stack([starts, ends - 1], 1).astype(int).reshape(-1, 2)
+def join_words(word_pieces: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Join the word pieces of words to one text. Returns its ids, and the positions (W, 2) of the
+    first and the last piece of every word."""
+    lengths = np.array([len(ids) for ids in word_pieces], int)
+    stops = np.cumsum(lengths)
+    ids = np.concatenate([*word_pieces, np.zeros(0, int)]).astype(int)
+    return ids, np.stack([stops - lengths, stops - 1], 1)
 
 
 def collate_words(
     rows: Sequence[tuple[SpokenWords, SpokenWords]], layout: Layout, text: Layout
 ) -> Batch:
-    """Lay out questions and windows for student (layout) and teacher (text).
+    """Make a batch of pairs of question and window, in units for the student and in words for the
+    teacher. layout: of the student; text: of the teacher.
 
-    Returns ids, mask, segments (B, S) of the student, those of the teacher under `text_`, and
-    `places` and `text_places` (B, W, 2): the first and the last token of every word in either
-    sequence, -1 where a sequence has fewer words.
+    Returns ids, mask, segments (B, S) of units; text_ids, text_mask, text_segments (B, S) of words;
+    and places and text_places (B, W, 2), the positions of the first and the last token of every
+    word in the sequence of units and in that of words, -1 where a sequence has fewer words.
     """
-    unit_rows, text_rows, places, text_places = [], [], [], []
+    unit_sequences, text_sequences, places, text_places = [], [], [], []
     for question, window in rows:
         sequence, offset = layout.sequence(question.units, window.units)
-        unit_rows.append((sequence, offset))
+        unit_sequences.append((sequence, offset))
         # a question begins behind [CLS]
         places.append(torch.from_numpy(np.concatenate([question.spans + 1, window.spans + offset])))
-        question_ids, question_spans = join_words(question.pieces)
-        ids, spans = join_words(window.pieces)
-        sequence, offset = text.sequence(question_ids, ids)
-        text_rows.append((sequence, offset))
-        text_places.append(torch.from_numpy(np.concatenate([question_spans + 1, spans + offset])))
-    batch = collate(unit_rows, layout.pad)
-    batch |= {f"text_{name}": values for name, values in collate(text_rows, text.pad).items()}
+        question_ids, question_spans = join_words(question.word_pieces)
+        window_ids, window_spans = join_words(window.word_pieces)
+        sequence, offset = text.sequence(question_ids, window_ids)
+        text_sequences.append((sequence, offset))
+        spans = np.concatenate([question_spans + 1, window_spans + offset])
+        text_places.append(torch.from_numpy(spans))
+    batch = collate(unit_sequences, layout.pad)
+    for name, values in collate(text_sequences, text.pad).items():
+        batch[f"text_{name}"] = values
     batch["places"] = pad_sequence(places, batch_first=True, padding_value=-1)
     batch["text_places"] = pad_sequence(text_places, batch_first=True, padding_value=-1)
     return batch
 
 
-def word_vectors(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Average the outputs of every word, (B, S, H) and (B, W, 2) -> (B, W, H)."""
+def average_words(hidden: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """Average the outputs of every word. hidden: (B, S, H); places: (B, W, 2), as in
+    `collate_words`. Returns (B, W, H)."""
     sums = functional.pad(hidden.float().cumsum(1), (0, 0, 1, 0))
     first, last = places.clamp(min=0).unbind(-1)
     rows = torch.arange(len(hidden), device=hidden.device)[:, None]
@@ -352,8 +364,8 @@ class WordReader(nn.Module):
 
 
 class UnitTeacher(nn.Module):
-    """The student, a reader of units, learns from its teacher, a reader of words: from its last
-    layer, or from every layer."""
+    """The student, a reader of units, learns from the last layer of its teacher, a reader of words,
+    or from every layer."""
 
     def __init__(self, student: SpanModel, teacher: WordReader, every_layer: bool = False) -> None:
         super().__init__()
@@ -367,21 +379,29 @@ class UnitTeacher(nn.Module):
         student = self.student
         embedded = student.embedding(batch["ids"])
         inputs = student.inputs(embedded, batch["mask"], batch["segments"])
-        of_units = student.encoder(**inputs, output_hidden_states=True).hidden_states[1:]
-        of_text = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
+        student_layers = student.encoder(**inputs, output_hidden_states=True).hidden_states[1:]
+        teacher_layers = self.teacher(batch["text_ids"], batch["text_mask"], batch["text_segments"])
         if not self.every_layer:
-            of_units, of_text = of_units[-1:], of_text[-1:]
+            student_layers = student_layers[-1:]
+            teacher_layers = teacher_layers[-1:]
         is_word = batch["places"][..., 0] >= 0  # the rest is padding
-        units = [word_vectors(layer, batch["places"])[is_word] for layer in of_units]
-        text = [word_vectors(layer, batch["text_places"])[is_word] for layer in of_text]
+        units = [average_words(layer, batch["places"])[is_word] for layer in student_layers]
+        text = [average_words(layer, batch["text_places"])[is_word] for layer in teacher_layers]
         return torch.stack(units), torch.stack(text)
 
     def forward(self, **batch: torch.Tensor) -> Batch:
-        """Return the loss: the cross-entropy of every word among those of the batch, on average
-        over the layers. right: the share of words that are nearest to themselves in the last."""
-        of_units, of_text = (functional.normalize(rows, dim=-1) for rows in self.vectors(batch))
-        cosines = of_units @ of_text.mT  # (L, N, N)
+        """Return loss and right.
+
+        loss: the cross-entropy of finding the teacher's vector of a word among those of all words
+        of the batch by the student's vector, a mean over words and layers. right: the share of
+        words whose vectors in the last layer are nearest to each other.
+        """
+        student_vectors, teacher_vectors = self.vectors(batch)
+        student_vectors = functional.normalize(student_vectors, dim=-1)
+        teacher_vectors = functional.normalize(teacher_vectors, dim=-1)
+        cosines = student_vectors @ teacher_vectors.mT  # (L, N, N)
         same_word = torch.arange(cosines.shape[1], device=cosines.device).expand(cosines.shape[:2])
+        # cross_entropy has the classes, the teacher's words, in dimension 1
         loss = functional.cross_entropy(cosines.mT / TEMPERATURE, same_word)
         right = (cosines[-1].argmax(1) == same_word[-1]).float().mean()
         return {"loss": loss, "right": right.detach()}
@@ -389,7 +409,8 @@ class UnitTeacher(nn.Module):
 
 # ---- the control: masked prediction of units, without any text
 
-MASKED, SPAN = 0.15, 5  # share of the units that are predicted, and how many are in a span
+MASKED = 0.15  # share of the units that are predicted, as BERT's
+SPAN = 5  # units of a span
 UNMASKED = -1  # target where nothing is predicted
 
 
@@ -401,7 +422,8 @@ class MaskedUnitBatches:
 
     def __call__(self, step: int) -> Batch:
         """Return ids, mask, segments and targets (B, S), UNMASKED where nothing is predicted."""
-        batch, layout = self.batches(step), self.batches.layout
+        batch = self.batches(step)
+        layout = self.batches.layout
         rng = np.random.default_rng([self.batches.options.training.seed, step, 1])
         ids = batch["ids"]
         starts = torch.from_numpy(rng.random(ids.shape) < MASKED / SPAN)
@@ -436,8 +458,8 @@ class MaskedUnits(nn.Module):
         segments: torch.Tensor,
         targets: torch.Tensor,
     ) -> Batch:
-        """Return the loss: the cross-entropy of the hidden units. right: the share of them that are
-        predicted."""
+        """Return loss and right, the cross-entropy of the hidden units and the share of them whose
+        likeliest unit is right. ids, mask, segments, targets: (B, S) of `MaskedUnitBatches`."""
         student = self.student
         inputs = student.inputs(student.embedding(ids), mask, segments)
         chosen = targets != UNMASKED

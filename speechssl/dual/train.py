@@ -38,11 +38,11 @@ from speechssl.dual.data import (
     ExampleBatches,
     Layout,
     UnitSource,
-    answer_times,
-    known_codebooks,
+    find_answer_times,
+    list_codebooks,
     load_joined_units,
+    make_unit_examples,
     read_unit_source,
-    unit_examples,
 )
 from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
@@ -65,7 +65,13 @@ from speechssl.training import Batch, Evaluation, check_share, describe_steps, f
 from speechssl.units.pieces import PIECES_FILE, Pieces, load_pieces
 
 T = TypeVar("T")
-SHOWN = {"ff1": "FF1", "f1": "F1", "wer": "WER", "cer": "CER", "set_accuracy": "set accuracy"}
+METRIC_NAMES = {
+    "ff1": "FF1",
+    "f1": "F1",
+    "wer": "WER",
+    "cer": "CER",
+    "set_accuracy": "set accuracy",
+}
 STEPS = "options.training.steps"  # in `made_from.json`: a finished run may get more of them
 
 
@@ -89,16 +95,16 @@ def train_dual(o: TrainDual) -> None:
         if not step.done:
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
-            examples, left_out = unit_examples(data, units, source.grid)
+            examples, left_out = make_unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
             model = begin_dual(o, source)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-            evaluation = unit_evaluation(o, source, model, layout, pieces)
+            evaluation = make_unit_evaluation(o, source, model, layout, pieces)
             card = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
             text_encoder = None if o.assignment == "scratch" else o.qa.text_encoder
-            card |= reader_facts(o, made_from, text_encoder) | inputs
+            card |= collect_reader_facts(o, made_from, text_encoder) | inputs
             card |= {
                 "what": "DUAL reader",
                 "codebooks": list(source.codebooks),
@@ -118,7 +124,7 @@ def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
     get embeddings by `o.assignment`. source: describes the units that it will read."""
     if o.start is None:
         seed = o.qa.training.seed
-        return SpanModel(*unit_encoder(o.qa.text_encoder, source.symbols, o.assignment, seed))
+        return SpanModel(*make_unit_encoder(o.qa.text_encoder, source.symbols, o.assignment, seed))
     check_start_units(o.start, source)
     model, _, _ = load_reader(o.start)
     return model.train().requires_grad_(True)
@@ -144,7 +150,7 @@ def save_pieces(folder: Path, pieces: Pieces | None) -> None:
         write_by_main(write_json, folder / PIECES_FILE, pieces.card)
 
 
-def unit_encoder(
+def make_unit_encoder(
     text_encoder: str, symbols: int, assignment: str, seed: int
 ) -> tuple[PreTrainedModel, nn.Embedding]:
     """Make a text encoder and the embedding table (K + 3, E) of units. Seeds torch, from which the
@@ -157,30 +163,30 @@ def unit_encoder(
 def check_start_units(start: Path, source: UnitSource) -> None:
     """Raise InputError where the reader in `start` was trained on units that mean something
     else."""
-    if known_codebooks(read_json(start / CARD)).isdisjoint(source.codebooks):
+    if list_codebooks(read_json(start / CARD)).isdisjoint(source.codebooks):
         raise InputError(
             f"the reader {start} was trained on other units; start from one trained on these, or "
             "leave out --start"
         )
 
 
-def unit_evaluation(
+def make_unit_evaluation(
     o: TrainDual, source: UnitSource, model: SpanModel, layout: Layout, pieces: Pieces | None
 ) -> Evaluation | None:
     """Make the evaluation by FF1 on the units of held-out questions; None without --eval-every.
     source: describes the units that are trained on."""
-    data = timed_questions(o.corpus, o.qa.evaluation)
+    data = load_timed_questions(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    runs = held_out_units(o.corpus, o.units, source, data.split, pieces)
+    runs = load_held_out_units(o.corpus, o.units, source, data.split, pieces)
 
     def answer(reader: Reader, items: Sequence[Any]) -> list[TimedAnswer]:
         return answer_units(reader, source.grid, items)
 
-    return timed_evaluation(data, o.qa.evaluation, runs, model, layout, answer)
+    return make_timed_evaluation(data, o.qa.evaluation, runs, model, layout, answer)
 
 
-def held_out_units(
+def load_held_out_units(
     corpus: Path, units: Path, source: UnitSource, split: str, pieces: Pieces | None = None
 ) -> dict[str, RunLength]:
     """Load the units of a split. Raises InputError where there are none, or of another codebook
@@ -302,7 +308,7 @@ def save_questions(out: Path, questions: Iterable[Question], start: Path | None)
 # ---- inputs of readers, in `made_from.json` and on their cards
 
 
-def data_inputs(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
+def hash_splits(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
     """Hash the split that is trained on, and the one that is evaluated on meanwhile, if any."""
     inputs = {"data": data_hash(corpus, split)}
     if evaluation.eval_every:
@@ -317,7 +323,7 @@ def hash_inputs(o: Any, split: str) -> dict[str, Any]:
     o: options of `train dual`, `text-qa` or `choice`. Raises InputError where `o.start` is no
     reader.
     """
-    inputs = data_inputs(o.corpus, split, o.qa.evaluation) | {"start": read_weights_hash(o.start)}
+    inputs = hash_splits(o.corpus, split, o.qa.evaluation) | {"start": read_weights_hash(o.start)}
     if o.start is None and Path(o.qa.text_encoder).is_dir():
         inputs["text_weights"] = hash_of_weights(o.qa.text_encoder)
     return inputs
@@ -329,7 +335,7 @@ def read_weights_hash(reader: Path | None) -> str | None:
     return read_json(reader / CARD)["weights"] if reader else None
 
 
-def reader_facts(
+def collect_reader_facts(
     o: Any, made_from: Mapping[str, Any], text_encoder: str | None, start: Path | None = None
 ) -> dict[str, Any]:
     """Collect the facts for the card of any reader: options, corpus, start, licences and data.
@@ -376,16 +382,16 @@ def select_questions(
     return replace(data, passages=passages, questions=tuple(chosen))
 
 
-def timed_questions(corpus: Path, options: EvalOptions) -> Corpus | None:
+def load_timed_questions(corpus: Path, options: EvalOptions) -> Corpus | None:
     """Load the questions to evaluate on whose answers have times; None without --eval-every."""
     data = load_held_out(corpus, options)
     if data is None:
         return None
-    questions = [q for q in data.answerable if answer_times(q) is not None]
+    questions = [q for q in data.answerable if find_answer_times(q) is not None]
     return select_questions(data, questions, options, "times of its answer")
 
 
-def timed_evaluation(
+def make_timed_evaluation(
     data: Corpus,
     options: EvalOptions,
     encoded: Mapping[str, Any],
@@ -405,12 +411,12 @@ def timed_evaluation(
 
     def score() -> float:
         reader = Reader(model, layout, device=str(model.head.weight.device))
-        return mean_ff1(data, answer_in_batches(partial(answer, reader), items))
+        return average_ff1(data, answer_in_batches(partial(answer, reader), items))
 
     return Evaluation(options, "ff1", len(data.questions), score)
 
 
-def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
+def average_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
     """Average FF1 over all questions. answers: id -> answer, with start and end in seconds; a
     question without one scores 0, as does an empty answer."""
     scores = []
@@ -423,7 +429,7 @@ def mean_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
     return sum(scores) / len(scores)
 
 
-def mean_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
+def average_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
     """Average F1 over all questions. answers: id -> text; a question without one scores 0."""
     scores = []
     for q in data.questions:
@@ -459,7 +465,7 @@ def describe_run(out: Path) -> str:
     text = f", {describe_steps(training)}"
     best = training.get("best")
     if best:
-        score = f"{SHOWN[best['metric']]} {100 * best['score']:.1f}"
+        score = f"{METRIC_NAMES[best['metric']]} {100 * best['score']:.1f}"
         text += f"; the best checkpoint, of step {best['step']} of {training['steps']}: {score} on "
         text += f"{best['items']} items of {best['split']}"
     return text
@@ -495,7 +501,7 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
     run = o.out / SWEEP / f"learning-rate={best['learning_rate']:g}"
     write_by_main(copy_run, run, o.out, {"sweep": rows})
     if is_main():
-        print(f"learning rate  {SHOWN[best['metric']]}, {best['split']}  step")
+        print(f"learning rate  {METRIC_NAMES[best['metric']]}, {best['split']}  step")
         for row in rows:
             mark = " (best)" if row is best else ""
             score = 100 * row["score"]

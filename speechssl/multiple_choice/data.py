@@ -2,9 +2,10 @@
 these into batches to train on.
 
 A story of five minutes is 20 to 100 sequences a question, whose activations no small machine holds.
-So a step reads half of its windows from those with most in common with the question and its
-options, and half at random, so that the combination learns to pass over windows that say nothing.
-Answering reads all. Id 3 + n is audio word n, as in SpeechBERT's stage of spans.
+So a training step reads a few windows of a passage: half are those with most in common with the
+question and its options, half are random, so that the combination of windows learns to pass over
+those that say nothing. In answering all windows are read. Of audio words, id 3 + n is that of audio
+word n, as in SpeechBERT's stage of spans.
 Letters: B questions, O options, W windows, S tokens in a sequence, Q tokens in a question, P in a
 passage, A in a question and its options, N audio words, E embedding width.
 """
@@ -37,16 +38,15 @@ from speechssl.timing import RunLength
 if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
 
-# a guess for the size of files: passages have more audio words, options fewer
+# a guess by which the size of files is estimated: passages have more audio words, options fewer
 WORDS_PER_RECORDING = 100
-# tokens of the longest n-gram: a word piece says something by itself, a unit only together with its
-# neighbours
-LONGEST = 4
+# tokens of the longest n-gram: a unit, unlike a word piece, says something only with its neighbours
+LONGEST_NGRAM = 4
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceTokens:
-    """A multiple-choice question is the token ids of its parts."""
+    """A multiple-choice question has the token ids of its parts."""
 
     question: np.ndarray  # (Q,) int
     options: tuple[np.ndarray, ...]
@@ -95,10 +95,10 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
 
 
 def _ngrams_of(*parts: np.ndarray) -> set[Hashable]:
-    """Return the n-grams of up to LONGEST tokens of some token ids."""
+    """Return the n-grams of up to LONGEST_NGRAM tokens in these arrays of token ids."""
     terms: set[Hashable] = set()
     for tokens in parts:
-        for n in range(1, LONGEST + 1):
+        for n in range(1, LONGEST_NGRAM + 1):
             terms.update(ngrams(tokens.tolist(), n))
     return terms
 
@@ -107,11 +107,11 @@ def sort_by_similarity(
     query: np.ndarray, passage: np.ndarray, windows: Sequence[Window]
 ) -> tuple[Window, ...]:
     """Sort windows by how similar their audio words are to those of question and options, the most
-    similar first.
+    similar first. query: codes (A, E) of question and options; passage: codes (P, E).
 
-    No two audio words are the same, so that cosines take the place of shared n-grams: a window gets
-    for every word of the query (A, E) the greatest cosine with a word of the passage (P, E) in it,
-    less the mean over the windows, for a word that is in all of them says nothing.
+    No two audio words are the same, so cosines take the place of shared n-grams. A window gets, for
+    every word of the query, the greatest cosine with one of its own words, less the mean of that
+    over all windows, for a word that is in all of them says nothing.
     """
     cosines = _normalise(query) @ _normalise(passage).T
     greatest = np.stack([cosines[:, w.first : w.stop].max(1) for w in windows])  # (windows, A)
@@ -124,7 +124,7 @@ def _normalise(codes: np.ndarray) -> np.ndarray:
     return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
 
 
-# examples, and why other questions are left out, by id
+# examples, and, id -> reason, the questions that are left out
 Examples = tuple[list[ChoiceExample], dict[str, str]]
 
 
@@ -134,8 +134,8 @@ def make_examples(
     layout: Layout,
     order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
-    """Make one example a question. tokens: question -> its tokens, or why it has none; order: sorts
-    the windows of a question, such as `sort_by_overlap`."""
+    """Make one example a question. tokens: question -> its tokens, or the reason why it has none;
+    order: sorts the windows of a question, such as `sort_by_overlap`."""
     examples = []
     left_out = {}
     for question in data.choices:
@@ -151,8 +151,8 @@ def make_examples(
 def make_spoken_choice(
     tokens: Mapping[str, Any], question: Question, what: str
 ) -> ChoiceTokens | str:
-    """Make a question from the tokens of its recordings; or return why that cannot be. tokens: by
-    the id of a recording; what: their kind, for the reason."""
+    """Make a question from the tokens of its recordings; or return the reason why it cannot be
+    made. tokens: id of a recording -> its tokens; what: their kind, for the reason."""
     names = (question.id, question.passage, *question.option_ids)
     for name in names:
         if name not in tokens:
@@ -161,7 +161,7 @@ def make_spoken_choice(
     return ChoiceTokens(question_tokens, tuple(options), passage)
 
 
-def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
+def make_unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) -> Examples:
     """Make one example a question, of the units of its recordings."""
     tokens = {name: runs.units for name, runs in units.items()}
     return make_examples(
@@ -169,7 +169,7 @@ def unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Layout) 
     )
 
 
-def text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
+def make_text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
     """Make one example a question, of its words. source: as in `choose_text`."""
 
     def tokens(question: Question) -> ChoiceTokens | str:
@@ -206,8 +206,8 @@ def make_text_choice(
 def make_code_examples(
     data: Corpus, encoded: Mapping[str, np.ndarray], layout: Layout
 ) -> tuple[torch.Tensor, list[ChoiceExample], dict[str, str]]:
-    """Make the codes (N, E) and one example a question; return also why other questions are left
-    out, by id. encoded: by `encode_recordings`."""
+    """Make a table of the codes of all audio words (N, E), and one example a question. Returns
+    both, and, id -> reason, the questions that are left out. encoded: by `encode_recordings`."""
     codes, ids = stack_codes(encoded, next(iter(encoded.values())).shape[1])
     # codes by the ids of their words; specials have none
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
@@ -237,8 +237,8 @@ def find_recordings(data: Corpus) -> dict[str, Path]:
 def encode_recordings(
     system: Any, paths: Mapping[str, Path], folder: Path
 ) -> dict[str, np.ndarray]:
-    """Encode every recording that has words: id -> codes (W, E) float32, kept in `folder`. system:
-    SpeechBertSystem.
+    """Encode every recording as audio words. Returns id -> codes (N, E) float32, which are kept in
+    `folder`. system: SpeechBertSystem.
 
     Recordings that cannot be read, or have no words, are set aside and listed. Raises InputError
     where none is left.
@@ -291,7 +291,8 @@ class ChoiceBatches:
         return batch | {"correct": torch.stack(correct)}
 
     def sample_windows(self, rng: np.random.Generator, example: ChoiceExample) -> list[Window]:
-        """Take half of the windows (rounded up) from the first, the others from anywhere."""
+        """Take half of the windows (rounded up) from the beginning of the example's, the others at
+        random from the rest."""
         count = self.options.windows or len(example.windows)
         half = (count + 1) // 2
         chosen = list(example.windows[:half])

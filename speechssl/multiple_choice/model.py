@@ -1,5 +1,5 @@
-"""In multiple choice over token sequences of any kind, every window of a story is read with every
-option, and the options compete.
+"""The model of multiple choice, on token sequences of any kind, reads every window of a story with
+every option and gives each option a score.
 
 The sequence is `[CLS] question [SEP] option [SEP] window [SEP]`. A window gives an option evidence;
 a learned combination of all windows gives the option's score. How many options are right, k, is
@@ -7,10 +7,9 @@ part of the question (the TOEFL prints it). A set S of k options has the probabi
 scores in S) / sum over all sets T of k options of exp(sum of the scores in T), the conditional
 Bernoulli distribution (Chen and Liu 1997, Statistica Sinica 7); for k = 1 it is the softmax. The k
 best options are its mode.
-Set accuracy: the options chosen are exactly the right ones. Accuracy: the same on the questions
-with one right option.
-Letters: B questions, O options, W windows, S tokens in a sequence, H hidden width, E embedding
-width.
+Set accuracy is the share of questions for which exactly the right options are chosen; accuracy is
+the same over the questions with one right option.
+Letters: B questions, O options, W windows, N sequences, S tokens in a sequence, H hidden width.
 """
 
 from __future__ import annotations
@@ -39,8 +38,9 @@ if TYPE_CHECKING:  # both take long to import, and answering needs neither
 
     from speechssl.training import Batch
 
-LIKENESS = 20.0  # logits that a cosine of 1 is worth at first
-SHARPNESS = 5.0  # of the combination at first; at 0 the mean decides, at infinity the best window
+LIKENESS = 20.0  # initial weight, in logits, of the cosine of question and window
+# initial sharpness of the combination of windows: at 0 it is their mean, at infinity the best one
+SHARPNESS = 5.0
 
 
 class ChoiceModel(nn.Module):
@@ -54,11 +54,12 @@ class ChoiceModel(nn.Module):
         self.embedding = embedding
         width = encoder.config.hidden_size
         self.dense = nn.Linear(3 * width, width)
-        self.head = nn.Linear(width, 2)  # the evidence, and its logit for attention
-        nn.init.zeros_(self.head.weight)  # the first evidence is that window and option are alike
+        self.head = nn.Linear(width, 2)  # gives the evidence, and its logit for attention
+        # at zero: at first the evidence is the likeness of question (with option) and window alone
+        nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
-        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # its logarithm
+        self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # the logarithm is trained
 
     def evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
@@ -74,8 +75,8 @@ class ChoiceModel(nn.Module):
         return likeness + self.head(torch.tanh(self.dense(features))).float()
 
     def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """Return scores (B, O), IGNORED for options that are not there.
-        evidence: (B, O, W, 2); present: (B, O, W) bool."""
+        """Combine the evidence of all windows; return scores (B, O), IGNORED for options that are
+        padding. evidence: (B, O, W, 2); present: (B, O, W) bool, False for padding."""
         attention = self.sharpness.exp() * evidence[..., 1]
         weights = torch.where(present, attention, IGNORED).softmax(-1)
         combined = (weights * torch.where(present, evidence[..., 0], 0.0)).sum(-1)
@@ -84,20 +85,20 @@ class ChoiceModel(nn.Module):
     def forward(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor, correct: torch.Tensor
     ) -> Batch:
-        """Return the loss. ids, mask, segments: (B, O, W, S), with a mask of zeros for an option or
-        window that is not there; correct: (B, O), 1 for right.
+        """Return loss and exact. ids, mask, segments: (B, O, W, S), where the mask of an option or
+        window that is padding is all zeros; correct: (B, O), 1 for right.
 
         loss: the mean negative log-likelihood of the right options. exact: the share of questions
         whose options are all right.
         """
         present = mask.any(-1)
-        # (N, 2) of the N windows that are there
+        # (N, 2), of the N sequences that are no padding
         rows = self.evidence(ids[present], mask[present], segments[present])
         evidence = rows.new_zeros(*present.shape, 2).masked_scatter(present[..., None], rows)
         scores = self.scores(evidence, present)  # (B, O)
         sizes = correct.sum(-1)  # (B,), how many options are right
         loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
-        # all right options before all others
+        # exact: the worst of the right options is before the best of the others
         worst_right = torch.where(correct.bool(), scores, torch.inf).amin(-1)
         best_wrong = torch.where(correct.bool(), -torch.inf, scores).amax(-1)
         exact = (worst_right > best_wrong).float().mean()
@@ -157,8 +158,8 @@ class ChoiceReader:
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:
-        """Return log-probabilities (O,) of the options of every question, as if one were right. All
-        windows are read."""
+        """Return log-probabilities (O,) of the options of every question, as if exactly one were
+        right. All windows are read."""
         layout = self.layout
         device = next(self.model.parameters()).device
         sequences = []
@@ -196,7 +197,7 @@ def longest_options(question: Question) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ScoredChoice:
-    """A question is scored from 0 to 1, for chance by the expected score."""
+    """The scores of a question are from 0 to 1; those of chance are expected values."""
 
     id: str
     passage: str
@@ -207,12 +208,22 @@ class ScoredChoice:
     chosen: tuple[int, ...] | None  # None: by chance; (): the question could not be answered
 
 
-def score_choice(question: Question, picked: Sequence[int] | None) -> ScoredChoice:
-    """Score the picked options, in any order; None: the expected score of a random set of the right
-    size."""
+def score_choice(question: Question, options: Sequence[int] | None) -> ScoredChoice:
+    """Score the chosen options, in any order; None: by chance, the expected score of a random set
+    of the right size."""
     right = tuple(sorted(question.correct))
-    options = len(question.options)
-    chosen = None if picked is None else tuple(sorted(picked))
-    value = 1 / math.comb(options, len(right)) if chosen is None else float(chosen == right)
-    single = value if len(right) == 1 else None
-    return ScoredChoice(question.id, question.passage, value, single, options, right, chosen)
+    count = len(question.options)
+    chosen = None
+    set_accuracy = 1 / math.comb(count, len(right))
+    if options is not None:
+        chosen = tuple(sorted(options))
+        set_accuracy = float(chosen == right)
+    return ScoredChoice(
+        id=question.id,
+        passage=question.passage,
+        set_accuracy=set_accuracy,
+        accuracy=set_accuracy if len(right) == 1 else None,
+        options=count,
+        correct=right,
+        chosen=chosen,
+    )

@@ -41,7 +41,9 @@ from speechssl.options import (
 class ChoiceOptions:
     """These options say how multiple choice is trained."""
 
-    training: TrainingOptions = group(TrainingOptions(600, 1e-4, 50, **vars(BERT)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=600, learning_rate=1e-4, warmup_steps=50, **vars(BERT)), "training"
+    )
     text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(4, "questions per step, over all processes")
     windows: Whole = option(2, "windows of a passage per training step; 0: all")

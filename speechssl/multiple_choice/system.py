@@ -1,5 +1,5 @@
-"""Systems choose between options on units, on audio words, on recognised or given words, and
-baselines without any of these.
+"""Here are the systems of multiple choice: on units, on audio words, on recognised words, on the
+corpus's reference or its own transcripts ("given"), and baselines that read nothing.
 
 A model folder holds `choice-units/` beside `encoder/` and `units.safetensors`, `choice-speechbert/`
 beside `speechbert/` and `ctc/`, and `choice-text/` for words.
@@ -18,7 +18,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
-from speechssl.dual.system import extractor_for
+from speechssl.dual.system import adapt_extractor
 from speechssl.encoders.load import shared_encoder
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
@@ -36,8 +36,8 @@ WRITTEN = {"text": "text", "cascade-given": "given"}
 
 
 class EncodedQuestion(NamedTuple):
-    """A question is encoded as the representations of its recordings, of whatever kind a system
-    has."""
+    """A question has the representations of its recordings, of the kind of its system: units, a
+    transcript or audio words."""
 
     question: Any
     options: tuple[Any, ...]
@@ -71,11 +71,12 @@ class SpokenChoice:
 
 @dataclass(frozen=True)
 class AudioWordChoice:
-    """This system does the same on audio words. The recogniser that cuts them need not be that of
-    the training; the card of the results says which it is."""
+    """This system scores options on audio words. The recogniser that cuts recordings into words
+    need not be that of the training; the card of the results names it."""
 
     name: str
-    encode: Callable[[Passage | Question | None, Any], Any]  # record, samples -> its audio words
+    # called with (record, samples); returns audio words
+    encode: Callable[[Passage | Question | None, Any], Any]
     reader: ChoiceReader
     card: Mapping[str, Any]
 
@@ -137,7 +138,7 @@ def load_choice_systems(
     """Load systems by their names. names: `units`, `speechbert`, `cascade-<engine>` (see
     `load_recogniser`), `text`, `cascade-given`, and the baselines.
 
-    language: of the speech, for Whisper. Raises InputError for a system that there is not, and for
+    language: of the speech, for Whisper. Raises InputError for a name that is no system's, and for
     parts that are missing or do not belong together.
     """
     encoder: Any = None
@@ -176,18 +177,19 @@ def _load_written(folder: Path, name: str, bf16: bool) -> WrittenChoice:
 
 
 def _load_cascade(folder: Path, recogniser: Any, bf16: bool) -> SpokenChoice:
+    """Load the system that reads what a recogniser writes."""
     codec, reader, card = _load_words(folder, bf16)
 
-    def tokens(transcript: Transcript) -> np.ndarray:
+    def tokenise(transcript: Transcript) -> np.ndarray:
         return codec.encode([word.text for word in transcript.words])[0]
 
     card = {**recogniser.card, **card}
     name = f"cascade-{recogniser.name}"
-    return SpokenChoice(name, recogniser.transcribe, tokens, reader, card)
+    return SpokenChoice(name, recogniser.transcribe, tokenise, reader, card)
 
 
-def _load(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
-    """Load the reader of a kind in a folder of models, with its card."""
+def _load_reader(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
+    """Load the reader `choice-KIND` in a folder of models, with its card."""
     part = folder / f"choice-{kind}"
     if not part.is_dir():
         raise InputError(
@@ -199,27 +201,28 @@ def _load(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, 
 
 
 def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
-    """Return what the card of a system says of its reader."""
+    """Return the entries about the reader for the card of its system. card: of the reader."""
     facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
     return facts | {"bf16": True} if bf16 else facts
 
 
 def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
-    reader, card = _load(folder, "text", bf16)
+    """Load the reader of words with its tokeniser, and its entries for the card of a system."""
+    reader, card = _load_reader(folder, "text", bf16)
     tokenizer = load_tokenizer(folder / "choice-text")
     return TextCodec(tokenizer), reader, _describe("text", card, bf16)
 
 
 def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
     extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
-    reader, card = _load(folder, "units", bf16)
-    extractor = extractor_for(folder / "choice-units", card, extractor)
+    reader, card = _load_reader(folder, "units", bf16)
+    extractor = adapt_extractor(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}
     return SpokenChoice("units", extractor.units, lambda runs: runs.units, reader, system_card)
 
 
 def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
-    reader, card = _load(folder, "speechbert", bf16)
+    reader, card = _load_reader(folder, "speechbert", bf16)
     recogniser = load_recogniser(folder, "ctc-greedy", encoder)
     system = load_speechbert(folder / "speechbert", encoder, recogniser, bf16)
     if card["speechbert"]["words"] != system.card["words"]:

@@ -1,5 +1,5 @@
-"""Multiple choice is trained on units, on words or on audio words: the same model on other
-symbols."""
+"""This module trains multiple choice. The model is the same on units, on words and on audio words,
+which are here called its symbols."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from speechssl.dual.train import (
     STEPS,
     answer_in_batches,
     check_start_units,
-    data_inputs,
+    collect_reader_facts,
     describe_run,
     fit_reader,
     hash_inputs,
-    held_out_units,
+    hash_splits,
     load_held_out,
-    reader_facts,
+    load_held_out_units,
+    make_unit_encoder,
     save_trained,
     select_questions,
     sweep_learning_rates,
-    unit_encoder,
 )
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
@@ -42,8 +42,8 @@ from speechssl.multiple_choice.data import (
     encode_recordings,
     find_recordings,
     make_code_examples,
-    text_examples,
-    unit_examples,
+    make_text_examples,
+    make_unit_examples,
 )
 from speechssl.multiple_choice.model import (
     ChoiceModel,
@@ -64,16 +64,18 @@ from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_token
 from speechssl.training import Evaluation, check_share
 
 SPLIT = "train"
-CODES = "codes", "eval-codes"  # folders in OUT with audio words, until it is done
+# folders in OUT with the audio words of the training and of the evaluation, until it is done
+CODES = "codes"
+EVAL_CODES = "eval-codes"
 
 
 def train_choice(o: TrainChoice) -> None:
     """Train (once) on the multiple-choice questions of the train split: on audio words with
     `o.speechbert`, on units with `o.units`, else on words.
 
-    Questions that cannot be read are listed and left out. Raises InputError where OUT holds a model
-    that was made from other inputs, there is nothing to learn from, or `o.start` reads something
-    else.
+    Questions whose recordings or texts are missing are listed and left out. Raises InputError where
+    OUT holds a model that was made from other inputs, no question is left, or `o.start` reads other
+    units.
     """
     if o.learning_rates:
         sweep_learning_rates(o, train_choice)
@@ -95,12 +97,12 @@ def train_choice(o: TrainChoice) -> None:
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
-            facts = reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
+            facts = collect_reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
             card = facts | symbols.card | metrics
             card["what"] = symbols.what
             questions = load_corpus(o.corpus, SPLIT).questions
             save_trained(o.out, model, layout, card, questions, symbols.start)
-        for name in CODES:
+        for name in (CODES, EVAL_CODES):
             shutil.rmtree(o.out / name, ignore_errors=True)
     print(f"{o.out}: {symbols.what}{describe_run(o.out)}")
 
@@ -109,7 +111,7 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
     """Train a model of choices. Returns it with its layout and the metrics of its training."""
     data = load_corpus(o.corpus, SPLIT)
     model, layout = symbols.begin()
-    codes, examples, left_out = symbols.read(data, layout)
+    codes, examples, left_out = symbols.make_examples(data, layout)
     report_set_aside(left_out, "training of multiple choice", "question")
     if not examples:
         raise InputError(
@@ -123,21 +125,24 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
     return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
 
 
-# ---- kinds of symbols: each class has the facts for the card, begins a model, and reads a split
+# ---- kinds of symbols: each class has the facts for the card, begins a model, and makes examples
 
-# codes of audio words (None for other symbols), examples, and why other questions are left out
-Read = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
+# codes of audio words (None for other symbols), examples, and, id -> reason, the questions that
+# are left out
+Examples = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
 class Units:
-    """This trains on units of recordings. `o.start`: a reader of the same units, of spans or of
-    choices."""
+    """The symbols are units of recordings. `o.start` may name a reader of the same units, of spans
+    or of choices."""
 
     what = "multiple choice on units"
 
     def __init__(self, o: TrainChoice) -> None:
         assert o.units is not None
-        self.o, self.start, self.folder = o, o.start, o.units
+        self.o = o
+        self.start = o.start
+        self.folder = o.units
         self.source = read_unit_source(o.units / SPLIT, o.corpus)
         facts = {"units": self.source.made_from, "assignment": o.assignment}
         self.made_from = hash_inputs(o, SPLIT) | facts
@@ -151,23 +156,25 @@ class Units:
             model = load_start(o.start, o.qa)
         else:
             seed = o.qa.training.seed
-            encoder = unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
+            encoder = make_unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
             model = make_choice_model(*encoder, o.qa)
         return model, make_layout(o.qa, *special_ids(symbols))
 
-    def read(self, data: Corpus, layout: Layout) -> Read:
-        runs = held_out_units(self.o.corpus, self.folder, self.source, data.split)
-        return None, *unit_examples(data, runs, layout)
+    def make_examples(self, data: Corpus, layout: Layout) -> Examples:
+        runs = load_held_out_units(self.o.corpus, self.folder, self.source, data.split)
+        return None, *make_unit_examples(data, runs, layout)
 
 
 class Words:
-    """This trains on words of texts. `o.start`: a reader of words, of spans or of choices, with its
-    tokeniser."""
+    """The symbols are word pieces of texts. `o.start` may name a reader of words, of spans or of
+    choices, with its tokeniser."""
 
     what = "multiple choice on words"
 
     def __init__(self, o: TrainChoice) -> None:
-        self.o, self.start, self.text_encoder = o, o.start, o.qa.text_encoder
+        self.o = o
+        self.start = o.start
+        self.text_encoder = o.qa.text_encoder
         self.card = {"read": o.read}
         self.made_from = hash_inputs(o, SPLIT) | self.card
 
@@ -187,22 +194,24 @@ class Words:
         self.codec = TextCodec(tokenizer)
         return model, make_layout(o.qa, *special_tokens(tokenizer))
 
-    def read(self, data: Corpus, layout: Layout) -> Read:
-        return None, *text_examples(data, self.codec, layout, self.o.read)
+    def make_examples(self, data: Corpus, layout: Layout) -> Examples:
+        return None, *make_text_examples(data, self.codec, layout, self.o.read)
 
 
 class AudioWords:
-    """This trains on audio words, cut as they will be when questions are answered; SpeechBERT's
-    text encoder is trained further. Codes are kept in OUT until training is done."""
+    """The symbols are audio words, cut as in answering; SpeechBERT's text encoder is trained
+    further. Codes are kept in OUT until training is done."""
 
     what = "multiple choice on audio words"
 
     def __init__(self, o: TrainChoice) -> None:
         assert o.speechbert is not None
-        self.o, self.start, self.system = o, o.speechbert, load_system(o)
-        # its spans are not used here
+        self.o = o
+        self.start = o.speechbert
+        self.system = load_system(o)
+        # the layout is of SpeechBERT's spans, which are not used here
         facts = {name: self.system.card[name] for name in self.system.card if name != "layout"}
-        inputs = data_inputs(o.corpus, SPLIT, o.qa.evaluation)
+        inputs = hash_splits(o.corpus, SPLIT, o.qa.evaluation)
         self.made_from = inputs | {"speechbert": facts}
         self.text_encoder = None  # the licences are those of `start`
         self.card = {
@@ -215,14 +224,14 @@ class AudioWords:
         model.embedding = CodeEmbedding(model.embedding)
         return model, make_layout(self.o.qa, CLS, SEP, PAD)
 
-    def read(self, data: Corpus, layout: Layout) -> Read:
-        folder = self.o.out / CODES[data.split != SPLIT]
+    def make_examples(self, data: Corpus, layout: Layout) -> Examples:
+        folder = self.o.out / (CODES if data.split == SPLIT else EVAL_CODES)
         encoded = encode_recordings(self.system, find_recordings(data), folder)
         return make_code_examples(data, encoded, layout)
 
 
 def load_system(o: TrainChoice) -> SpeechBertSystem:
-    """Load SpeechBERT with its encoder and its recogniser, which read the same layers of one
+    """Load SpeechBERT with its encoder and its recogniser, which share the layers of a
     recording."""
     assert o.speechbert and o.encoder and o.ctc
     encoder = SharedEncoder(load_encoder(o.encoder))
@@ -240,8 +249,8 @@ def make_layout(options: ChoiceOptions, cls: int, sep: int, pad: int) -> Layout:
 
 
 def load_start(start: Path, options: ChoiceOptions) -> ChoiceModel:
-    """Load a model to train it further: one of choices with its head, of any other reader the
-    encoder and the table."""
+    """Load a model to train further: a model of choices whole, of any other reader the encoder and
+    the embedding table."""
     if is_choice(read_json(start / CARD)):
         model, _, _ = load_choice(start)
     else:
@@ -267,7 +276,7 @@ def make_evaluation(
     if data is None:
         return None
     data = select_questions(data, data.choices, o.qa.evaluation, "options and a right one")
-    codes, examples, left_out = symbols.read(data, layout)
+    codes, examples, left_out = symbols.make_examples(data, layout)
     report_set_aside(left_out, "evaluation while training", "question")
     items = {str(n): example.choice for n, example in enumerate(examples)}
 
@@ -279,10 +288,10 @@ def make_evaluation(
         answers = answer_in_batches(reader.score_many, items, 16)
         if codes is not None:
             model.embedding.codes = training_codes
-        right = 0
+        exact = 0
         for scores, example in zip(answers.values(), examples, strict=True):
             chosen = choose_options(scores, len(example.correct))
-            right += chosen == tuple(sorted(example.correct))
-        return right / len(data.choices)
+            exact += chosen == tuple(sorted(example.correct))
+        return exact / len(data.choices)
 
     return Evaluation(o.qa.evaluation, "set_accuracy", len(data.choices), score)

@@ -1,10 +1,10 @@
-"""SpeechBERT is trained on recordings cut into audio words; here are these, and the batches of its
-first two stages.
+"""SpeechBERT is trained on recordings that are cut into audio words. This module cuts them, and
+makes the batches of the first two stages and the examples of the third.
 
-A recording is cut by the words of the manifest, or by aligning its text with the recogniser; and,
-where there is a recogniser, a second time by its output, as it will be when questions are answered.
-Ids in the stage of spans: 0, 1 and 2 are [CLS], [SEP] and [PAD], 3 + n is audio word n. Ids in the
-stage of masked words: those of word pieces, and V + n for audio word n.
+A recording is cut by the words of the manifest, or by aligning its text with the recogniser. Where
+there is a recogniser, the recording is cut a second time by its output, as in answering.
+In the stage of masked words the ids are those of word pieces, and V + n for audio word n. In the
+stage of spans the ids 0, 1 and 2 are [CLS], [SEP] and [PAD], and 3 + n is audio word n.
 Letters: F rows of features of all recordings, D their width, N words of all recordings, W words of
 one, B words or sequences of a batch, T rows of the longest of them, S positions, V vocabulary, E
 embedding width, P pieces of a word.
@@ -27,7 +27,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import ctc_aligner, find_core, widen_words
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
-from speechssl.dual.data import Example, answer_times
+from speechssl.dual.data import Example, find_answer_times
 from speechssl.encoders.store import StoredRows, store_features
 from speechssl.text import pieces
 from speechssl.timing import FrameGrid
@@ -41,7 +41,9 @@ LONGEST = 150  # rows of a word that are read (3 s at 50 Hz): no word is longer
 SPECIAL_IDS = CLS, SEP, PAD = 0, 1, 2
 SPECIALS = 3  # number of special ids
 NONE = -1  # target where there is no piece to predict
-KEEP, REPLACE = 0.1, 0.1  # shares of the predicted positions; the others are masked
+# shares of the predicted positions that keep their id or get another; the others are masked
+KEEP = 0.1
+REPLACE = 0.1
 K = TypeVar("K")
 
 
@@ -52,8 +54,8 @@ def sort_spans(words: Sequence[Any]) -> tuple[Span, ...]:
 
 
 def attach_texts(words: Sequence[Span], reference: Sequence[Span]) -> tuple[Span, ...]:
-    """Give words the text of the reference word each covers, "" where none is covered by half
-    (intersection over union)."""
+    """Give each word the text of the reference word with which it overlaps most; "" where their
+    intersection is less than half of their union."""
     if not reference:
         return tuple(Span("", w.start, w.end) for w in words)
     starts = np.array([w.start for w in reference])
@@ -78,8 +80,8 @@ def recognise_words(recogniser: Any, samples: np.ndarray) -> tuple[Span, ...]:
 def find_words(
     record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
 ) -> tuple[Span, ...]:
-    """Return the words of the reference with times: those of the record, or those of its text by
-    alignment. Raises ValueError where there is neither."""
+    """Find the words of the reference with times: those of the record, or else those of its text,
+    aligned by the recogniser. Raises ValueError where there is neither."""
     words = sort_spans(record.words)
     if words:
         return words
@@ -96,8 +98,8 @@ def find_words(
 
 
 def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
-    """Find the rows of words, (W, 2) int64: first row and one past the last of every word, which
-    has one row at least. frames: rows of the recording, not 0."""
+    """Find the first row and one past the last row of every word, (W, 2) int64; a word has one row
+    at least. frames: number of rows of the recording, not 0."""
     rows = []
     for word in words:
         first = grid.sample(word.start)
@@ -108,7 +110,7 @@ def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class WordSequence:
-    """A word sequence is the words of one recording, cut in one way."""
+    """A word sequence has the words of one recording, cut in one way."""
 
     numbers: np.ndarray  # (W,) among the words of all recordings
     starts: np.ndarray  # (W,) seconds
@@ -190,8 +192,8 @@ def encode_corpus(
 def _cut_both_ways(
     record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
 ) -> list[list[list[Any]]]:
-    """Cut a recording by its reference and, where there is a recogniser, by its output. Returns a
-    list a way of the words, [text, start, end]."""
+    """Cut a recording by its reference and, where there is a recogniser, by its output. Returns for
+    each way of cutting a list of words, [text, start, end]."""
     reference = find_words(record, samples, recogniser)
     cuttings = [reference]
     if recogniser is not None:
@@ -200,12 +202,12 @@ def _cut_both_ways(
 
 
 def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
-    """Pad features of words; return features (B, T, D) float32 and lengths (B,) of these words of a
-    table."""
-    words = [
-        table.features[first : min(last, first + LONGEST)] for first, last in table.rows[numbers]
-    ]
-    features = [torch.from_numpy(np.asarray(word, np.float32)) for word in words]
+    """Pad the features of the words of these numbers in a table. Returns features (B, T, D) float32
+    and lengths (B,)."""
+    features = []
+    for first, last in table.rows[numbers]:
+        word = table.features[first : min(last, first + LONGEST)]
+        features.append(torch.from_numpy(np.asarray(word, np.float32)))
     return {
         "features": pad_sequence(features, batch_first=True),
         "lengths": torch.tensor([len(f) for f in features]),
@@ -214,16 +216,16 @@ def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Calling this gives a batch of stage 1: words of about one length, which depend on (seed,
-    step) only.
+    """Calling this gives a batch of stage 1: words of about one length. It depends on (seed, step)
+    only.
 
-    In an epoch every word comes at most once; fewer than `size` words are left out, others each
-    time.
+    In an epoch every word comes at most once; fewer than `size` words are left out, in every epoch
+    others.
     """
 
     table: WordTable
-    numbers: np.ndarray  # of the words of the table that are learnt from
-    targets: Callable[[np.ndarray], Tensor]  # (B,) numbers -> (B, E) what their codes should be
+    numbers: np.ndarray  # of the words of the table to train on
+    targets: Callable[[np.ndarray], Tensor]  # numbers (B,) -> targets (B, E) of the codes
     size: int = 128  # B
     seed: int = 0
 
@@ -237,13 +239,13 @@ class WordBatches:
         order = np.argsort(disturbed_lengths, kind="stable")
         # begin anywhere, so that other words are left over at the end
         order = np.roll(order, int(rng.integers(len(order))))
-        # take the batches in random order
+        # the batches come in random order
         start = int(rng.permutation(count)[index]) * self.size
         chosen = self.numbers[order[start : start + self.size]]
         return pad_words(self.table, chosen) | {"targets": self.targets(chosen)}
 
 
-# ids (W,) of one recording or text, and W arrays of pieces to predict, which may be empty
+# ids (W,) of one recording or text, and for each the word pieces (P,) to predict, which may be none
 Sentence = tuple[np.ndarray, Sequence[np.ndarray]]
 
 
@@ -311,8 +313,8 @@ class MaskedBatches:
     def choose_positions(
         self, rng: np.random.Generator, labels: Sequence[np.ndarray]
     ) -> np.ndarray:
-        """Choose the positions that are predicted, (S,) bool: `share` of those that can be, at
-        least one of them."""
+        """Choose the positions to predict, (S,) bool: `share` of those that have word pieces, and
+        at least one."""
         predictable = np.array([len(pieces) > 0 for pieces in labels])
         chosen = predictable & (rng.random(len(predictable)) < self.share)
         if not chosen.any() and predictable.any():
@@ -320,10 +322,10 @@ class MaskedBatches:
         return chosen
 
     def replace_masked(self, rng: np.random.Generator, ids: np.ndarray) -> np.ndarray:
-        """Return what stands in the place of ids (S,) where they are predicted: [MASK], another id
-        of their kind, or themselves."""
-        # BERT's 80/10/10
-        draw, others = rng.random(len(ids)), ids.copy()
+        """Return the ids (S,) that the model reads where it predicts: 80 % [MASK], 10 % another id
+        of their kind, 10 % the ids themselves, as in BERT."""
+        draw = rng.random(len(ids))
+        others = ids.copy()
         spoken = ids >= self.vocabulary
         others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
         others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
@@ -331,13 +333,13 @@ class MaskedBatches:
         return np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))
 
 
-def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
-    """Make examples for stage 3: for every answerable question one example a way of cutting.
-    Returns the examples, and why other questions are left out, by id."""
+def make_span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[str, str]]:
+    """Make the examples of stage 3: for every answerable question one example for each way of
+    cutting. Returns the examples, and, id -> reason, the questions that are left out."""
     examples: list[Example] = []
     left_out = {}
     for question in data.answerable:
-        times = answer_times(question)
+        times = find_answer_times(question)
         if times is None:
             left_out[question.id] = "no answer has times"
             continue
@@ -358,8 +360,8 @@ def span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], dict[s
 
 
 def stack_codes(codes: Mapping[K, np.ndarray], width: int) -> tuple[Tensor, dict[K, np.ndarray]]:
-    """Make one table (N, E) of the codes (W, E) of recordings, and the ids (W,) of the words of
-    each. width: E."""
+    """Join the codes (W, E) of recordings in one table (N, E). Returns the table, and for each
+    recording the ids (W,) of its words. width: E."""
     ids = {}
     first = SPECIALS
     for name, rows in codes.items():

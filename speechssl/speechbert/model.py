@@ -1,12 +1,12 @@
 """SpeechBERT (arXiv 1910.11559): an autoencoder makes vectors of audio words, and a text encoder
 reads them beside word pieces.
 
-Section 2.1: a recurrent encoder turns the features of a word into one code, a recurrent decoder
-makes the features of the code, and the L1 distance of the code to the text embedding (of several
-pieces: their mean) is made small.
-Section 2.2: masked words are predicted, in text and in speech, by one encoder, with BERT's shares
-(15 %, of which 80 % are masked and 10 % replaced). The target of an audio word is its text; the
-loss of several pieces is the mean of theirs. The text embeddings stay as they are.
+Section 2.1: a recurrent encoder turns the features of a word into one code, and a recurrent decoder
+makes features of the code. The loss is the error of these features and the L1 distance of the code
+to the text embedding of the word (the mean over its pieces).
+Section 2.2: one encoder predicts masked words, in text and in speech, with BERT's shares (15 %, of
+which 80 % are masked and 10 % replaced). The target of an audio word is its text, where the loss is
+the mean over the pieces of the word. The text embeddings are not trained.
 Letters: B words or sequences, T rows of features, D their width, E embedding width, H LSTM width, N
 audio words, S positions, V vocabulary, P pieces.
 """
@@ -55,8 +55,8 @@ class WordEncoder(nn.Module):
         )
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. What rows beyond a
-        length hold never matters."""
+        """Return codes (B, E). features: (B, T, D); lengths: (B,) rows, 1 to T. Rows beyond a
+        length do not change a code."""
         states = run_lstm(self.lstm, self.standardise(features), lengths)
         forward, backward = states.split(self.width, -1)
         last = (lengths - 1).to(states.device)[:, None, None].expand(-1, 1, self.width)
@@ -66,7 +66,8 @@ class WordEncoder(nn.Module):
         return (features - self.mean) / self.scale
 
     def fit_scale(self, table: WordTable) -> WordEncoder:
-        """Take mean and scale from the features of a table. Returns itself."""
+        """Set mean and scale to those of about 20,000 rows of features of a table. Returns
+        itself."""
         sample = np.asarray(table.features[:: max(len(table.features) // 20_000, 1)], np.float32)
         self.mean.copy_(torch.from_numpy(sample.mean(0)))
         self.scale.copy_(torch.from_numpy(sample.std(0)).clamp(min=1e-5))
@@ -96,14 +97,16 @@ class WordAutoencoder(nn.Module):
 
     def forward(self, features: Tensor, lengths: Tensor, targets: Tensor) -> Batch:
         """Return losses, which are means over the words. features: (B, T, D); lengths: (B,);
-        targets: (B, E) text embeddings.
+        targets: text embeddings (B, E).
 
-        rebuilt: squared error of a standardised feature. distance: L1 to the word's own embedding.
+        rebuilt: squared error of a standardised feature. distance: L1 distance of code and text
+        embedding.
         """
-        codes, steps = self.encoder(features, lengths), features.shape[1]
-        decoded = self.output(self.decoder(codes[:, None].expand(-1, steps, -1))[0])
+        codes = self.encoder(features, lengths)
+        rows = features.shape[1]
+        decoded = self.output(self.decoder(codes[:, None].expand(-1, rows, -1))[0])
         errors = (decoded - self.encoder.standardise(features)).square().mean(-1)
-        real = torch.arange(steps, device=errors.device) < lengths.to(errors.device)[:, None]
+        real = torch.arange(rows, device=errors.device) < lengths.to(errors.device)[:, None]
         rebuilt = (torch.where(real, errors, 0.0).sum(1) / lengths.to(errors)).mean()
         distance = (codes - targets).abs().sum(-1).mean()
         return {
@@ -114,8 +117,8 @@ class WordAutoencoder(nn.Module):
 
 
 class CodeRegression(nn.Module):
-    """The word encoder learns to give, on another encoder's features, the codes that words have
-    already."""
+    """In a transfer the word encoder learns to give a word, from another encoder's features, the
+    code that it had before."""
 
     def __init__(self, encoder: WordEncoder) -> None:
         super().__init__()
@@ -160,12 +163,12 @@ class MaskedWords(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(embeddings)))
 
     def forward(self, ids: Tensor, mask: Tensor, targets: Tensor, speech: Tensor) -> Batch:
-        """Return losses. ids, mask: (B, S); targets: (B, S, P), NONE where there is nothing to
-        predict; speech: (B,) 1 for audio words.
+        """Return loss, text and speech. ids, mask: (B, S); targets: (B, S, P), NONE where there is
+        nothing to predict; speech: (B,) 1 for sequences of audio words.
 
-        The loss is a mean over the predicted positions of each sequence, then over sequences. text,
-        speech: share of predicted positions of either kind whose likeliest piece is right, 0 for a
-        kind that is not in the batch.
+        loss: the cross-entropy, a mean over the predicted positions of each sequence, then over
+        sequences. text, speech: the share of predicted positions of either kind whose likeliest
+        piece is one of the targets; 0 for a kind that is not in the batch.
         """
         embedded = look_up(self.embeddings, self.codes, ids)
         hidden = self.reader.encoder(**self.reader.inputs(embedded, mask, None)).last_hidden_state
@@ -176,9 +179,9 @@ class MaskedWords(nn.Module):
         real = labels != NONE
         losses = -logits.log_softmax(-1).gather(1, labels.clamp(min=0))
         loss = torch.where(real, losses, 0.0).sum(1) / real.sum(1)
-        share = 1 / torch.bincount(row, minlength=len(ids))[row]
+        weight = 1 / torch.bincount(row, minlength=len(ids))[row]
         right = ((logits.argmax(-1)[:, None] == labels) & real).any(1).float()
-        outputs = {"loss": (loss * share).sum() / len(ids)}
+        outputs = {"loss": (loss * weight).sum() / len(ids)}
         is_speech = speech[row].bool()
         for name, positions in (("text", ~is_speech), ("speech", is_speech)):
             outputs[name] = (right * positions).sum() / positions.sum().clamp(min=1)
@@ -203,8 +206,8 @@ class CodeEmbedding(nn.Embedding):
 
 
 def round_as_saved(encoder: WordEncoder) -> WordEncoder:
-    """Return the encoder with the rounded weights that its file gives back: the stages after it are
-    trained on the codes that they give."""
+    """Round the weights of an encoder as its file will, so that the later stages are trained on the
+    codes that the loaded encoder gives. Returns it, frozen."""
     encoder.load_state_dict(dequantise(quantise(encoder.state_dict())))
     return encoder.eval().requires_grad_(False)
 

@@ -78,7 +78,10 @@ class TrainSpeechBert:
     device: str = option("auto", DEVICE)
     stages: SpeechBertOptions = group(SpeechBertOptions(), "audio words and masked words")
     qa: QaOptions = group(
-        QaOptions(TrainingOptions(600, 3e-4, 50, **vars(BERT)), answer=30),
+        QaOptions(
+            TrainingOptions(steps=600, learning_rate=3e-4, warmup_steps=50, **vars(BERT)),
+            answer=30,
+        ),
         "reader",
         without=("random_units", "subwords", "characters"),
     )
@@ -93,8 +96,8 @@ class TrainSpeechBert:
 
     @property
     def words(self) -> TrainingOptions:
-        """Return the training of the first stage: as the last one, but in float32, for a CPU has no
-        fast LSTM in bfloat16."""
+        """Return the options of the first stage, which are those of the last one with other steps
+        and learning rate, and in float32, for a CPU has no fast LSTM in bfloat16."""
         return replace(
             self.qa.training,
             steps=self.stages.word_steps,
@@ -105,7 +108,8 @@ class TrainSpeechBert:
 
     @property
     def masked(self) -> TrainingOptions:
-        """Return the training of the second stage: as the last one."""
+        """Return the options of the second stage, which are those of the last one with other steps
+        and learning rate."""
         return replace(
             self.qa.training,
             steps=self.stages.mask_steps,
@@ -119,7 +123,8 @@ class TransferSpeechBertOptions:
     """These options say how a SpeechBERT is transferred to another encoder."""
 
     training: TrainingOptions = group(
-        TrainingOptions(500, 1e-3, 50, **vars(BERT), bf16=False), "training"
+        TrainingOptions(steps=500, learning_rate=1e-3, warmup_steps=50, **vars(BERT), bf16=False),
+        "training",
     )
     batch: Count = option(128, "audio words per step, over all processes")
     passages: Count | None = option(None, "number of passages, with their questions; default: all")

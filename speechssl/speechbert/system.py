@@ -1,8 +1,8 @@
 """As a system, SpeechBERT encodes recordings as audio words and answers in seconds.
 
-Words begin and end where a recogniser finds them (`speechbert`: only their times are used), or
-where the corpus has them (`speechbert-aligned`: an upper bound, for no system could have these).
-Windows and the choice of the span are as in DUAL.
+The times of words are those that a recogniser finds (`speechbert`, which uses nothing else of its
+output), or those of the corpus (`speechbert-aligned`, an upper bound, for they are not known when
+questions are answered). Windows and the choice of the span are as in DUAL.
 Letters: W words of one recording, E embedding width.
 """
 
@@ -28,7 +28,7 @@ from speechssl.units.features import Features, encoder_features, load_features
 
 @dataclass(frozen=True, eq=False)
 class AudioWords:
-    """Audio words encode a recording; which words they are is not known."""
+    """A recording is encoded as audio words, whose texts are not known."""
 
     codes: np.ndarray  # (W, E) float32
     starts: np.ndarray  # (W,) seconds
@@ -41,8 +41,8 @@ def answer_codes(
     """Answer questions in seconds. items: (question, passage). A passage without words gives an
     empty answer at 0 s.
 
-    reader: of a SpanModel with a CodeEmbedding, which holds the codes of these recordings
-    meanwhile.
+    reader: of a SpanModel with a CodeEmbedding, whose codes are those of these recordings until
+    this returns.
     """
     recordings = {id(words): words.codes for pair in items for words in pair}
     embedding = reader.model.embedding
@@ -101,12 +101,12 @@ class SpeechBertSystem:
 def load_speechbert(
     folder: Path, encoder: Any, recogniser: Recogniser | None = None, bf16: bool = False
 ) -> SpeechBertSystem:
-    """Load the model in `folder`, on the features of this encoder. recogniser: finds where words
-    begin and end; None: the records say it (`speechbert-aligned`). Raises InputError where the
+    """Load the model in `folder`, on the features of this encoder. recogniser: finds the times of
+    words; None: they are those of the records (`speechbert-aligned`). Raises InputError where the
     folder holds no SpeechBERT, or one of another encoder.
     """
     words, model, layout, card = load_weights(folder)
-    features = speechbert_features(folder, encoder, card)
+    features = match_features(folder, encoder, card)
     system_card = {
         "speechbert": card["weights"],
         "words": card["words"]["weights"],
@@ -120,9 +120,9 @@ def load_speechbert(
     return SpeechBertSystem(features, words, reader, recogniser, system_card)
 
 
-def speechbert_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """Return the features of which the SpeechBERT in `folder` makes audio words. Raises InputError
-    where they are those of another encoder."""
+def match_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
+    """Return the features on which the SpeechBERT in `folder`, with this card, was trained. Raises
+    InputError where `encoder` is another than that of its training."""
     trained_on = card["features"]
     layer, smooth = trained_on.get("layer", 0), trained_on.get("smooth", 1)
     if trained_on["encoder"] == "mfcc":

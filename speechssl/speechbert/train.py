@@ -1,11 +1,11 @@
 """This module trains SpeechBERT in three stages: the autoencoder of audio words, masked words of
-text and speech, spans. Each stage resumes by itself.
+text and speech, spans. A killed run resumes within the stage that it was in.
 
-The published one (arXiv 1910.11559) has BERT-base, MFCCs, and words by forced alignment. Here the
-features are any encoder's layer, codes are computed once, after the first stage, and a reader of
-words may take the place of the text encoder. SpeechBERT can be transferred to another encoder: the
-word encoder learns to give the other's features of a word its old code, and the reader stays as it
-is.
+The published SpeechBERT (arXiv 1910.11559) has BERT-base, MFCCs, and words by forced alignment.
+Here the features are a layer of any encoder, codes are computed once, after the first stage, and
+training may start from a reader of words in the place of the text encoder. SpeechBERT can be
+transferred to another encoder: the word encoder learns to make of the other encoder's features the
+codes that words had, and the reader is not changed.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from speechssl.data.records import (
     first_passages,
     load_corpus,
 )
-from speechssl.dual.data import ExampleBatches, Layout, answer_times
+from speechssl.dual.data import ExampleBatches, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.dual.train import (
     STEPS,
     check_positions,
-    data_inputs,
+    collect_reader_facts,
     describe_run,
     fit_reader,
+    hash_splits,
+    load_timed_questions,
     make_layout,
+    make_timed_evaluation,
     read_weights_hash,
-    reader_facts,
     save_questions,
     sweep_learning_rates,
-    timed_evaluation,
-    timed_questions,
 )
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -62,7 +62,7 @@ from speechssl.speechbert.data import (
     WordBatches,
     WordTable,
     encode_corpus,
-    span_examples,
+    make_span_examples,
 )
 from speechssl.speechbert.model import (
     CodeEmbedding,
@@ -79,7 +79,7 @@ from speechssl.speechbert.system import (
     AudioWords,
     SpeechBertSystem,
     answer_codes,
-    speechbert_features,
+    match_features,
 )
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
@@ -87,7 +87,7 @@ from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_token
 from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.features import Features, encoder_features, load_features
 
-# these keys on the card of a model that is transferred are not true of the new one
+# keys on the card of a SpeechBERT that do not hold after its transfer
 NOT_TRANSFERRED = ("recipe", "scores")
 
 
@@ -118,11 +118,11 @@ def fit_speechbert(
     """Train (once) and save SpeechBERT in OUT; features are kept in OUT/features until it is done.
 
     features: those of which audio words are made. recogniser: cuts every recording a second time,
-    as it will be when questions are answered, and aligns the text of recordings without times.
-    Raises InputError where OUT was made from other inputs, or there is nothing to learn from.
+    as in answering, and aligns the text of recordings without times. Raises InputError where OUT
+    was made from other inputs, or no recording has words, or no question an answer with times.
     """
     check_share(o.qa.batch, o.qa.short_batch, o.stages.word_batch, o.stages.mask_batch)
-    made_from: dict[str, Any] = data_inputs(o.corpus, o.qa.split, o.qa.evaluation) | {
+    made_from: dict[str, Any] = hash_splits(o.corpus, o.qa.split, o.qa.evaluation) | {
         "features": features.card,
         "recogniser": recogniser and recogniser.card["asr"],
         "start": read_weights_hash(o.start),
@@ -131,7 +131,7 @@ def fit_speechbert(
     with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
         if not step.done:
             encoder, reader, layout, metrics = fit_stages(o, features, recogniser)
-            card = reader_facts(o, made_from, o.qa.text_encoder)
+            card = collect_reader_facts(o, made_from, o.qa.text_encoder)
             card |= made_from | metrics | {"options": options}
             merge_lora(reader.encoder)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
@@ -145,13 +145,13 @@ def fit_stages(
 ) -> tuple[WordEncoder, SpanModel, Layout, dict[str, Any]]:
     """Train the stages. Returns the encoder of words, the reader with its layout, and the metrics
     of the training."""
-    dev = timed_questions(o.corpus, o.qa.evaluation)
+    dev = load_timed_questions(o.corpus, o.qa.evaluation)
     text = make_text_model(o.qa, o.start)
     reader = text.reader
     layout = make_layout(o.qa, *SPECIAL_IDS)
     check_positions(reader.encoder, layout, o.qa.text_encoder)  # before hours of training
     data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
-    if o.stages.spans and not any(answer_times(q) for q in data.answerable):
+    if o.stages.spans and not any(find_answer_times(q) for q in data.answerable):
         raise InputError(
             f"{data.root / data.split} has no answer with times, which `speechssl align` finds; "
             "without any, train the word encoder only (--no-spans)"
@@ -162,23 +162,25 @@ def fit_stages(
 
     results: dict[str, Any] = {}
     codec = TextCodec(text.tokenizer)
-    ids_of = {word: codec.encode([word])[0] for word in set(table.texts)}
-    word_pieces = [ids_of[word] for word in table.texts]
+    pieces_by_text = {word: codec.encode([word])[0] for word in set(table.texts)}
+    word_pieces = [pieces_by_text[word] for word in table.texts]
     encoder, results["words"] = fit_words(o, table, word_pieces, text.embeddings)
     codes = round_as_saved(encoder).encode_words(table)
     metrics = text.card | {"training": results, "audio_words": len(codes)}
     if o.stages.mask_steps:
         results["masked"] = fit_masked(o, data, table, word_pieces, text, codes)
     if o.stages.spans:
-        examples, left_out = span_examples(data, table)
+        examples, left_out = make_span_examples(data, table)
         report_set_aside(left_out, "training of SpeechBERT", "question")
         evaluation = None
         if dev is not None:
             system = SpeechBertSystem(features, encoder, Reader(reader, layout), recogniser, {})
             words = encode_held_out(system, dev)
-            evaluation = timed_evaluation(dev, o.qa.evaluation, words, reader, layout, answer_codes)
+            evaluation = make_timed_evaluation(
+                dev, o.qa.evaluation, words, reader, layout, answer_codes
+            )
         reader.embedding.codes = codes
-        # so that modules that are added to the encoder begin alike in a run that was killed
+        # adapters that are added to the encoder begin with the same weights in a resumed run
         torch.manual_seed(o.qa.training.seed)
         batches = ExampleBatches(examples, layout, o.qa)
         folder = o.out / "checkpoints/spans"
@@ -191,7 +193,7 @@ def fit_stages(
 
 
 class TextModel(NamedTuple):
-    """SpeechBERT begins with this model on the side of text."""
+    """A text encoder, or a reader of words, from which SpeechBERT begins."""
 
     reader: SpanModel  # with a CodeEmbedding
     embeddings: Tensor  # (V, E) of its words
@@ -200,10 +202,11 @@ class TextModel(NamedTuple):
 
 
 def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
-    """Make the model that SpeechBERT begins with on the side of text: from a text-pre-trained
-    encoder, or from `start`, a reader of `speechssl train text-qa`, whose span head it keeps.
+    """Make the model from which SpeechBERT begins: of a text-pre-trained encoder, or of `start`, a
+    reader of `speechssl train text-qa`, whose span head it keeps.
 
-    Raises InputError where that is no reader of words, or its tokeniser has no mask token.
+    Raises InputError where `start` is no reader of words or reads sub-word units, or where the
+    tokeniser has no mask token.
     """
     torch.manual_seed(options.training.seed)
     head = None
@@ -250,8 +253,8 @@ def fit_words(
     """Train the autoencoder on the words whose text has word pieces; return the word encoder and
     the metrics.
 
-    word_pieces: of every word of the table; the target of a word of several is the mean of their
-    embeddings (V, E).
+    word_pieces: of every word of the table; embeddings: (V, E), whose mean over the pieces of a
+    word is its target.
     """
     numbers = np.flatnonzero([len(ids) > 0 for ids in word_pieces])
     torch.manual_seed(o.words.seed)
@@ -274,8 +277,8 @@ def fit_masked(
     text: TextModel,
     codes: Tensor,
 ) -> dict[str, Any]:
-    """Train the text encoder on masked words, of all texts and of all recordings, cut in every way;
-    return the metrics. codes: (N, E) of the words of the table."""
+    """Train the text encoder on masked words of all texts and of all recordings, in both ways of
+    cutting; return the metrics. codes: (N, E) of the words of the table."""
     torch.manual_seed(o.masked.seed)
     model = MaskedWords(text.reader, text.embeddings, codes)
     codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
@@ -292,20 +295,21 @@ def fit_masked(
             if any(map(len, labels)):
                 speech_sentences.append((sequence.numbers + vocabulary, labels))
     batches = MaskedBatches(
-        text_sentences,
-        speech_sentences,
-        (*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
-        vocabulary,
-        len(codes),
-        o.stages.mask_batch,
-        o.stages.mask_window,
+        text=text_sentences,
+        speech=speech_sentences,
+        specials=(*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
+        vocabulary=vocabulary,
+        words=len(codes),
+        size=o.stages.mask_batch,
+        window=o.stages.mask_window,
         seed=o.masked.seed,
     )
     return fit(model, batches, o.masked, o.out / "checkpoints/masked")
 
 
 def encode_held_out(system: SpeechBertSystem, data: Corpus) -> dict[str, AudioWords]:
-    """Encode the recordings of a corpus, except those that cannot be read or have no words."""
+    """Encode the recordings of a corpus; those that cannot be read or have no words are left
+    out."""
     encoded = {}
     for record in tqdm(data.records, desc="audio words for evaluation", unit="file"):
         with suppress(InputError, ValueError):
@@ -329,17 +333,17 @@ def transfer_speechbert(o: TransferSpeechBert) -> None:
 def fit_transfer(
     o: TransferSpeechBert, encoder: SpeechEncoder, other: SpeechEncoder
 ) -> dict[str, Any]:
-    """Make (once) in OUT a SpeechBERT on the features of `other` that reads like the one in
-    `o.speechbert` on those of `encoder`.
+    """Make (once) in OUT a SpeechBERT on the features of `other` whose codes are near those of the
+    one in `o.speechbert` on the features of `encoder`.
 
-    Words are cut by the times of the corpus. Returns the card; its `transferred` has `distance`, of
-    `relative_distance`. Raises InputError where the encoder is not SpeechBERT's, the encoders'
+    Words are cut by the times of the corpus. Returns the card, whose `transferred` has `distance`
+    (`relative_distance`). Raises InputError where the encoder is not SpeechBERT's, the encoders'
     frames do not fit each other, or no word has times.
     """
     check_share(o.options.batch)
     folder = find_shipped(o.speechbert)
     words, reader, layout, card = load_weights(folder)
-    before = speechbert_features(folder, encoder, card)
+    before = match_features(folder, encoder, card)
     if before.grid != other.grid or words.features != other.width or before.layer > other.layers:
         raise InputError(
             f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "
@@ -366,9 +370,9 @@ def fit_transfer(
 def fit_codes(
     o: TransferSpeechBert, data: Corpus, words: WordEncoder, before: Features, after: Features
 ) -> dict[str, Any]:
-    """Train an encoder of words to make of the features `after` the codes that it makes of those
-    `before`; return the metrics. Raises InputError for a recording that has audio words with one of
-    the encoders only."""
+    """Train the word encoder `words` to make of the features `after` the codes that it makes of the
+    features `before`; return the metrics. Raises InputError for a recording that has audio words
+    with one of the encoders only."""
     old = encode_corpus(data, before, None, o.out / "features/old")
     new = encode_corpus(data, after, None, o.out / "features/new")
     unpaired = sorted(old.sequences.keys() ^ new.sequences.keys())
@@ -389,8 +393,8 @@ def fit_codes(
 
 
 def relative_distance(codes: Tensor, before: Tensor) -> float:
-    """Measure the distance (L1) of codes (N, E) from those before, over the distance of the old
-    codes of two words drawn at random."""
+    """Measure the mean distance (L1) of the codes (N, E) of words from their codes before, divided
+    by that of two random words before."""
     distance = (codes - before).abs().sum(-1).mean()
     others = before[torch.from_numpy(np.random.default_rng(0).permutation(len(before)))]
     distance_of_two = (before - others).abs().sum(-1)

@@ -1,13 +1,13 @@
 """Local attention limits which token attends to which, in encoders of text that read units.
 
-A token sees those at most `width` places away. The question with [CLS] and its [SEP] (segment 0)
+A token sees those at most `width` positions away. The question with [CLS] and its [SEP] (segment 0)
 sees and is seen by every token, as in Longformer (arXiv 2004.05150, section 6.1), but with the
-encoder's usual weights. Units have no word identity: they must first be joined with their
-neighbours, and only then compared with the question.
+encoder's usual weights. A unit is less than a word: it must first be joined with its neighbours,
+and only then compared with the question.
 Sequences of up to `LONG` tokens get a mask; longer ones are computed in blocks, in time and memory
 that grow with the tokens and not with their square.
 Letters: B sequences, S tokens, H heads, D width of a head, N blocks, C tokens of a block, L keys of
-one.
+a block.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch.nn import functional
 
 from speechssl.errors import InputError
 
-LONG = 1024  # tokens up to which a sequence is not computed in blocks
+LONG = 1024  # most tokens of a sequence that is computed with a mask
 BLOCK = 128  # C
 
 
 def local_mask(real: torch.Tensor, question: torch.Tensor, width: int) -> torch.Tensor:
-    """Return which token (row) attends to which (column), (B, 1, S, S) bool. real, question: (B, S)
-    bool, which tokens are no padding, and which belong to the question."""
+    """Return the mask (B, 1, S, S) bool of which token (row) sees which (column). real, question:
+    (B, S) bool, which tokens are no padding, and which belong to the question."""
     positions = torch.arange(real.shape[1], device=real.device)
     near = (positions[:, None] - positions).abs() <= width
     seen = near | question[:, :, None] | question[:, None, :]
@@ -74,14 +74,14 @@ def block_attention(
     local = local.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :size]
     everything = real[:, None, None].expand(-1, -1, front, -1)
     full = functional.scaled_dot_product_attention(query[:, :, :front], key, value, everything)
-    # behind the shorter questions of a batch the front has other tokens, which attend locally
+    # where a question is shorter than the longest of the batch, the rest of the front is local
     attended = torch.where(question[:, None, :front, None], full, local[:, :, :front])
     return torch.cat([attended, local[:, :, front:]], 2)
 
 
 def pack(real: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
-    """Pack both into a mask (B, 1, 2, S) bool, which transformers hands down to attention
-    untouched."""
+    """Pack real and question, (B, S) bool, into one mask (B, 1, 2, S), which transformers hands
+    down to attention unchanged."""
     return torch.stack([real, question], 1)[:, None]
 
 
@@ -92,8 +92,8 @@ def unpack(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def is_packed(mask: torch.Tensor | None, tokens: int) -> bool:
-    """Return whether a mask for so many tokens is packed, and not one of which token attends to
-    which."""
+    """Return whether a mask for so many tokens is one of `pack`, and not a mask (B, 1, S, S) of
+    `local_mask`."""
     return mask is not None and mask.dim() == 4 and mask.shape[-2] == 2 < tokens
 
 
@@ -126,26 +126,28 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
     tokens = encoder.config.num_hidden_layers + 3
     vectors = torch.randn(1, tokens, size, generator=torch.Generator().manual_seed(0))
     changed = vectors.clone()
-    changed[:, -1] = -changed[:, -1]  # out of reach of token 0, which sees one place a layer
+    # the last token is out of reach of token 0, which sees one position further with every layer
+    changed[:, -1] = -changed[:, -1]
     real = torch.ones(1, tokens, dtype=torch.bool)
     was_training = encoder.training
     encoder.eval()
     near = local_mask(real, ~real, 1)
-    before, after = _read(encoder, vectors, near), _read(encoder, changed, near)
+    before = _try_mask(encoder, vectors, near)
+    after = _try_mask(encoder, changed, near)
     if (
         before is None
         or after is None
-        or not before[0].equal(after[0])  # it saw what the mask hides,
-        or before[-2].equal(after[-2])  # or not what the mask shows
+        or not before[0].equal(after[0])  # token 0 saw what the mask hides,
+        or before[-2].equal(after[-2])  # or the last but one did not see what the mask shows
     ):
         raise InputError(
             f"{name} ({encoder.config.model_type}) takes no mask of who attends to whom; leave out "
             "--attention-width, or choose a BERT, RoBERTa or the like"
         )
-    expected = _read(encoder, vectors, local_mask(real, ~real, width))
+    expected = _try_mask(encoder, vectors, local_mask(real, ~real, width))
     usual = encoder.config._attn_implementation
     register_blocks(encoder, width)
-    in_blocks = _read(encoder, vectors, pack(real, ~real))
+    in_blocks = _try_mask(encoder, vectors, pack(real, ~real))
     takes_blocks = in_blocks is not None and torch.allclose(in_blocks, expected, atol=1e-4)
     if not takes_blocks:
         encoder.set_attn_implementation(usual)
@@ -153,8 +155,9 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
     return takes_blocks
 
 
-def _read(encoder: Any, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | None:
-    """Return the outputs (S, H); None where this family takes no such mask, for whatever reason."""
+def _try_mask(encoder: Any, vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor | None:
+    """Return the outputs (S, width) for vectors (1, S, E); None where the encoder raises an error
+    of any kind for such a mask."""
     try:
         return encoder(inputs_embeds=vectors, attention_mask=mask).last_hidden_state[0]
     except Exception:

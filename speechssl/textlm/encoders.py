@@ -1,7 +1,7 @@
-"""Text-pre-trained encoders are loaded here, with their tokenisers and licences.
+"""This module loads text-pre-trained encoders, with their tokenisers, and collects licences.
 
-No family is known by its name: an encoder must read vectors in the place of tokens, from both
-sides, which is tried when it is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
+Encoders are of any family that reads vectors in the place of tokens and attends in both directions,
+which is tested when an encoder is loaded. Of T5 and its kin the encoder half is taken (T5lephone,
 arXiv 2211.00586).
 """
 
@@ -23,7 +23,7 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.tokenizers import read_tokenizer
 
-# here and below: it takes seconds to import, and a reader that ships answers without it
+# transformers takes seconds to import, and readers that ship answer without it
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -36,9 +36,9 @@ DROPOUTS = "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dro
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder with its pre-trained weights, and its tokeniser.
 
-    name: as `checkpoint_folder` takes it, or "minilm". Raises InputError when it cannot be found or
-    loaded, has no tokeniser, or fails `check_reads_vectors`; MissingExtra for `minilm` without its
-    package.
+    name: a folder or a name on the hub, as `checkpoint_folder` takes it, or "minilm". Raises
+    InputError when it cannot be found or loaded, has no tokeniser, or fails `check_reads_vectors`;
+    MissingExtra for `minilm` without its package.
     """
     from transformers import AutoModel
 
@@ -51,8 +51,8 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         f"in the extra `speechssl[minilm]`; tested families: {', '.join(TEXT_FAMILIES)}"
     )
     try:
-        config = text_config(source)
-        encoder_class = encoder_half(config)
+        config = read_text_config(source)
+        encoder_class = find_encoder_half(config)
         if config.is_encoder_decoder and not encoder_class:
             raise ValueError("it has a decoder, and the encoder half is taken of T5's kin alone")
         loader: Any = encoder_class or AutoModel
@@ -70,7 +70,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
         check_reads_vectors(model)
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
         raise InputError(
-            f"cannot load the text encoder {source} ({reason_of(error)}); {remedy}"
+            f"cannot load the text encoder {source} ({shorten_error(error)}); {remedy}"
         ) from error
     return model, read_tokenizer(source, remedy)
 
@@ -84,11 +84,11 @@ def _find_minilm() -> str:
     return str(weights[0].parent)
 
 
-def text_config(source: Path | str) -> PreTrainedConfig:
+def read_text_config(source: Path | str) -> PreTrainedConfig:
     """Read the config of a checkpoint; no code of the checkpoint is run.
 
-    BigBird gets full attention: its sparse attention needs 700 tokens, and transformers leaves it
-    for good at the first batch that is shorter, so that outputs would depend on the sequences
+    BigBird gets full attention: its sparse attention needs 700 tokens, and transformers turns it
+    off for good at the first batch that is shorter, so that outputs would depend on the sequences
     before.
     """
     from transformers import AutoConfig
@@ -99,9 +99,9 @@ def text_config(source: Path | str) -> PreTrainedConfig:
     return config
 
 
-def encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
-    """Return the class for the encoder half, which T5 and its kin have: T5EncoderModel of a
-    T5Config."""
+def find_encoder_half(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
+    """Find the class of the encoder half, such as T5EncoderModel for a T5Config; None for families
+    without one."""
     import transformers
 
     return getattr(transformers, type(config).__name__.replace("Config", "EncoderModel"), None)
@@ -112,7 +112,7 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModel
 
     config = AutoConfig.for_model(**values)
-    encoder_class = encoder_half(config)
+    encoder_class = find_encoder_half(config)
     if encoder_class is None:
         return AutoModel.from_config(config)
     return encoder_class(config).get_encoder()
@@ -120,29 +120,29 @@ def make_encoder(values: Mapping[str, Any]) -> PreTrainedModel:
 
 @torch.inference_mode()
 def check_reads_vectors(model: PreTrainedModel) -> None:
-    """Raise an error, of any type, for a model that cannot read vectors in the place of tokens,
-    each with regard to all others but padding."""
+    """Raise an error, of any type, for a model that cannot read vectors in the place of tokens, or
+    in which a token does not attend to all tokens but padding."""
     table: Any = model.get_input_embeddings()
     width = table.embedding_dim
     vectors = torch.randn(1, 3, width, generator=torch.Generator().manual_seed(0))
     changed = vectors * torch.tensor([1.0, 1.0, -1.0])[:, None]  # another last token
-    outputs = []
-    for embedded, last in ((vectors, 1), (changed, 1), (vectors, 0)):  # 0: it is padding
-        mask = torch.tensor([[1, 1, last]])
-        # a model of another kind raises where it is given no tokens, images or decoder inputs
-        outputs.append(model(inputs_embeds=embedded, attention_mask=mask).last_hidden_state)
-    if outputs[0].shape != (1, 3, model.config.hidden_size):
+    all_real = torch.tensor([[1, 1, 1]])
+    last_is_padding = torch.tensor([[1, 1, 0]])
+    # a model of another kind raises where it is given no tokens, images or decoder inputs
+    plain = model(inputs_embeds=vectors, attention_mask=all_real).last_hidden_state
+    with_change = model(inputs_embeds=changed, attention_mask=all_real).last_hidden_state
+    with_padding = model(inputs_embeds=vectors, attention_mask=last_is_padding).last_hidden_state
+    if plain.shape != (1, 3, model.config.hidden_size):
         raise ValueError("it does not give one vector for every token")
-    plain, with_change, with_padding = (output[0, 0] for output in outputs)  # of the first token
-    if plain.equal(with_change):
+    if plain[0, 0].equal(with_change[0, 0]):
         raise ValueError("it reads from left to right only")
-    if plain.equal(with_padding):
+    if plain[0, 0].equal(with_padding[0, 0]):
         raise ValueError("it reads padding")
 
 
-def reason_of(error: Exception) -> str:
-    """Return the first sentence of a library's error; where transformers lists all families it
-    knows, name only the one it lacks."""
+def shorten_error(error: Exception) -> str:
+    """Return the first sentence of a library's error; of transformers' list of all the families it
+    knows, only the one it lacks."""
     # "Unrecognized configuration class <class '...BarkConfig'> for this kind of AutoModel: ..."
     lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
     if lacking:
@@ -151,8 +151,8 @@ def reason_of(error: Exception) -> str:
 
 
 def check_missing(weights: Iterable[str], remark: str = "") -> None:
-    """Raise ValueError where a checkpoint lacks weights, which would be random. remark: what else
-    the message says of them."""
+    """Raise ValueError where a checkpoint lacks weights, which would be random. remark: added to
+    the message."""
     missing = sorted(weights)
     if missing:
         raise ValueError(f"it lacks {len(missing)} weights, such as {missing[0]}{remark}")
@@ -162,22 +162,22 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
     """Return how many tokens the model has positions for; None: any number.
 
     RoBERTa and its kin, Longformer among them, count positions from the one behind their padding's:
-    of the 4,098 of Longformer-4096, 4,096 are for tokens. Longformer pads to whole attention
-    windows. T5 and most of DeBERTa have relative positions only.
+    of the 4,098 positions of Longformer-4096, 4,096 are for tokens. Longformer pads to whole
+    attention windows. T5 and most of DeBERTa have relative positions only.
     """
     config: Any = model.config
-    stated = getattr(config, "max_position_embeddings", None)
-    if stated is None or stated < 1 or not getattr(config, "position_biased_input", True):
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1 or not getattr(config, "position_biased_input", True):
         return None
     skipped = 0
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             padding = -1 if module.padding_idx is None else module.padding_idx
             skipped = max(skipped, 1 + padding)
-    usable = int(stated) - skipped
+    tokens = int(positions) - skipped
     windows = getattr(config, "attention_window", 1)  # of Longformer, a number or one a layer
     window = max(windows) if isinstance(windows, (list, tuple)) else int(windows)
-    return usable - usable % window
+    return tokens - tokens % window
 
 
 def remove_dropout(model: PreTrainedModel) -> PreTrainedModel:
@@ -216,8 +216,8 @@ def licences(
     """Collect names and licences for the card of a reader: of the corpora it was trained on, and of
     the models it contains.
 
-    corpus: prepared; text_encoder: the one it began as; start: or the reader it began as, whose
-    licences it takes over.
+    corpus: a prepared corpus. A reader was trained from text_encoder, or from `start`, another
+    reader, whose licences it takes over.
     """
     # a corpus that was written by hand has no card
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
@@ -240,14 +240,15 @@ def licences(
 
 
 def _stated_licence(name: str) -> str | None:
-    """Read the licence from the hub's model card, which begins with facts in YAML."""
+    """Read the licence from the model card of the hub, README.md, which begins with YAML between
+    lines of "---"."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     page = folder / "README.md" if folder else None
     if page is None or not page.is_file():
         return None
-    # such as "license: apache-2.0" on a line of the facts behind "---"
-    stated = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8"))
-    return stated[1] if stated else None
+    # such as the line "license: apache-2.0"
+    match = re.match(r"---\n(?:.*\n)*?licen[sc]e: *(\S.*)\n", page.read_text("utf-8"))
+    return match[1] if match else None
 
 
 def licence_entry(name: str, licence: str | None) -> str:

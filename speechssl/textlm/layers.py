@@ -1,5 +1,5 @@
-"""This module finds the layers of an encoder, and adds a vector to the output of one, such as the
-difference between the means of two languages.
+"""This module finds the layers of an encoder, and adds a shift, a vector such as the difference
+between the means of two languages, to the output of a layer.
 
 Layer 0 is the input of the first layer, layer n the output of the n-th. On disk a shift is a
 safetensors file with the vector and, as metadata, its layer and its origin. Letters: B sequences, S
@@ -22,7 +22,7 @@ from torch import nn
 from speechssl.artifacts import hash_files, replacing
 from speechssl.errors import InputError
 
-SHIFT = "shift.safetensors"  # of a reader that was trained with one
+SHIFT = "shift.safetensors"  # file in the folder of a reader that was trained with a shift
 Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 
 
@@ -60,8 +60,8 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 
 def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
-    """Replace the output of a layer by what `change` makes of it, until the handle is removed or
-    its `with` block ends. Raises InputError where there is no such layer."""
+    """Replace the output of a layer by `change` of it, until the handle is removed or its `with`
+    block ends. Raises InputError where there is no such layer."""
     check_layer(encoder, layer)
     layers = layers_of(encoder)
 
@@ -84,7 +84,7 @@ class Shift:
 
     layer: int
     vector: torch.Tensor  # (H,)
-    made: dict[str, Any] = field(default_factory=dict)  # its method, texts and encoder
+    made: dict[str, Any] = field(default_factory=dict)  # method, texts and encoder of its making
 
     def attach(self, encoder: nn.Module) -> None:
         """Add the vector to every token of that layer from now on. Raises InputError where the

@@ -1,10 +1,11 @@
-"""Tokens are embedded by their sub-word units, beside the text encoder's own embedding.
+"""Tokens are embedded by their sub-word units, the phones or the pinyin of a token, beside the text
+encoder's own embedding.
 
-Sub-word units make words that a recogniser confuses look alike to the reader: those of ODSQA's
-authors (arXiv 1808.02280) and of Spoken-SQuAD's (1804.00320). A small convolution reads a token's
-pronunciation; its maximum over the units is added to the token's embedding (they concatenate both,
-which a pre-trained encoder has no room for). A token is pronounced by itself: of a character with
-several readings the commonest is taken.
+Words that a recogniser confuses look alike to a reader of sub-word units (ODSQA, arXiv 1808.02280;
+Spoken-SQuAD, 1804.00320). A small convolution runs over the units of a token; its maximum over the
+units is added to the token's embedding (the papers concatenate both, which a pre-trained encoder
+has no room for). A token is pronounced by itself: a character with several readings has the
+commonest.
 
 Letters: V tokens in the vocabulary, U units of the longest token, N units, W width of a unit, E
 embedding width, B sequences, S tokens in a sequence.
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 SUBWORDS = ("none", "pinyin", "phones")
-LONGEST = 12  # units of a token; what follows is left out
+LONGEST = 12  # most units of a token; further ones are left out
 WIDTH = 64
-MARKS = re.compile("^(##|Ġ|▁)")  # of tokens within a word (BERT), or at its beginning
-# Chinese characters only; letters and apostrophes, a letter at least
-CHINESE, LATIN = re.compile(r"[\u3400-\u9fff]+"), re.compile(r"[a-z']*[a-z][a-z']*")
+MARKS = re.compile("^(##|Ġ|▁)")  # of tokens within a word (BERT), or at the beginning of one
+CHINESE = re.compile(r"[\u3400-\u9fff]+")
+LATIN = re.compile(r"[a-z']*[a-z][a-z']*")  # letters and apostrophes, at least one letter
 
 
 class SubwordUnits(nn.Module):
-    """Tokens are embedded by their sub-word units. The embedding begins at zero, which does not
-    disturb the encoder at first."""
+    """The embedding of tokens by their sub-word units. It is zero before training, so that the
+    encoder begins undisturbed."""
 
     def __init__(self, tokens: torch.Tensor, unit_count: int, width: int, out: int) -> None:
-        """Initialise the weights. tokens: (V, U) int, the units of every token by numbers from 1 to
-        N, 0 where there is none; unit_count: N; width: W; out: E."""
+        """Initialise the weights. tokens: (V, U) int, the units of every token as numbers from 1 to
+        N, filled up with 0; unit_count: N; width: W; out: E."""
         super().__init__()
         self.register_buffer("tokens", tokens.to(torch.int32))
         self.units = nn.Embedding(unit_count + 1, width, padding_idx=0)
@@ -66,11 +67,11 @@ class SubwordUnits(nn.Module):
         return (self.output(greatest) * real.any(1))[places]
 
 
-def subword_units(
+def make_subword_units(
     tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int
 ) -> SubwordUnits | None:
-    """Return the sub-word units of every token of a vocabulary; None for "none". rows, out: V and E
-    of the table of embeddings, which may have more rows than the vocabulary.
+    """Make the embedding by sub-word units of a vocabulary; None for the kind "none". rows, out: V
+    and E of the table of embeddings, which may have more rows than the vocabulary.
 
     Raises InputError for an unknown kind, or a vocabulary in which no token has units; MissingExtra
     without the package.
@@ -89,20 +90,20 @@ def subword_units(
         if token_id not in special and pattern.fullmatch(text.lower()):
             texts[token_id] = text
     if kind == "pinyin":  # initial, final and tone of each character
-        units_of = {token_id: syllable_parts(text) for token_id, text in texts.items()}
-    else:  # of American English; a piece of a word is pronounced as if it were a word
+        units_of_token = {token_id: syllable_parts(text) for token_id, text in texts.items()}
+    else:  # phones of American English; a piece of a word is pronounced as if it were a word
         phones = pronounce(list(texts.values()), "en-us")
-        units_of = dict(zip(texts, phones, strict=True))
-    inventory = sorted({unit for units in units_of.values() for unit in units})
+        units_of_token = dict(zip(texts, phones, strict=True))
+    inventory = sorted({unit for units in units_of_token.values() for unit in units})
     numbers = {unit: i for i, unit in enumerate(inventory, 1)}
     if not numbers:
         raise InputError(
             f"no token of this text encoder has {kind}; choose other --subwords or "
             "another --text-encoder"
         )
-    longest = min(LONGEST, max(map(len, units_of.values())))
+    longest = min(LONGEST, max(map(len, units_of_token.values())))
     tokens = torch.zeros(rows, longest, dtype=torch.int32)
-    for token_id, units in units_of.items():
+    for token_id, units in units_of_token.items():
         row = [numbers[unit] for unit in units[:longest]]
         tokens[token_id, : len(row)] = torch.tensor(row, dtype=torch.int32)
     return SubwordUnits(tokens, len(numbers), WIDTH, out)

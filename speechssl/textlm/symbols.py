@@ -1,9 +1,11 @@
-"""Symbols other than tokens get embeddings in a text encoder: units and characters.
+"""This module makes embedding tables by which a text encoder reads symbols other than its own
+tokens: units or characters.
 
-Units (DUAL, arXiv 2203.04911, section 4.4 and table 3) are assigned to tokens in five ways, or as
-in DUAL's released code in the place of the first. Which token a unit gets is arbitrary in all of
-them; the idea is that of arXiv 2103.07162. Characters are for a language that the text encoder does
-not know: the layers are pre-trained, the meaning of a character is learnt from the corpus.
+Units (DUAL, arXiv 2203.04911, section 4.4 and table 3) get the embeddings of tokens, or new ones,
+in five ways; a sixth, `released`, is the way of DUAL's released code. Which token a unit gets is
+arbitrary in all of them; the idea is that of arXiv 2103.07162. Characters serve a language that the
+text encoder does not know: the layers are pre-trained, the meaning of a character is learnt from
+the corpus.
 
 Letters: K symbols, E embedding width.
 """
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 ASSIGNMENTS = ("most-frequent", "released", "least-frequent", "random", "re-init", "scratch")
 RELEASED = 5  # the id of the first unit in DUAL's train.py, whose Longformer has specials before it
-# tokens that are kept free in vocabularies: BERT's [unused1], Gemma's <unused1>, fairseq's
+# tokens that vocabularies hold in reserve: BERT's [unused1], Gemma's <unused1>, fairseq's
 # madeupword0001
 UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
@@ -45,10 +47,11 @@ def symbol_encoder(
     assignment: str,
     seed: int = 0,
 ) -> tuple[PreTrainedModel, nn.Embedding]:
-    """Return the encoder and an embedding table (K + 3, E) for its `inputs_embeds`.
+    """Return the encoder and an embedding table (K + 3, E) of symbols for its `inputs_embeds`.
 
-    `re-init` keeps the layers and initialises new rows; `scratch` initialises everything. Raises
-    InputError for an unknown assignment, or as `assign_tokens` does.
+    The assignment `re-init` keeps the layers and initialises new rows; `scratch` initialises
+    everything; the others copy rows (`assign_tokens`). Raises InputError for an unknown assignment,
+    or as `assign_tokens` does.
     """
     if assignment not in ASSIGNMENTS:
         raise InputError(
@@ -112,24 +115,23 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     vocabulary without any, such as ByT5's bytes, all ids but those of specials.
     """
     special = set(tokenizer.all_special_ids)
-    # Ġ and ▁ mark the beginning of a word; "Ġthe" is one, "##ing" and "3rd" are none (Ġ counts as a
-    # letter itself)
+    # "the", "Ġthe" and "▁the" are words, "##ing" and "3rd" are none; \w has Ġ, too
     word = re.compile(r"^[Ġ▁]?[^\W\d_Ġ]{2,}$")
     ordered = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
-    plain = [(token, index) for token, index in ordered if index not in special]
-    words = [index for token, index in plain if word.match(token)]
-    return words or [index for _, index in plain]
+    tokens = [(token, index) for token, index in ordered if index not in special]
+    words = [index for token, index in tokens if word.match(token)]
+    return words or [index for _, index in tokens]
 
 
 def character_encoder(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int = 0
 ) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerFast]:
-    """Return the encoder, a table (K + 3, E) for its `inputs_embeds`, and the tokeniser of the
-    characters.
+    """Return the encoder, an embedding table (K + 3, E) of the characters of these texts for its
+    `inputs_embeds`, and the tokeniser of the characters.
 
-    A character begins as one of the K commonest words of the encoder's vocabulary, shuffled by
-    `seed`; [MASK] is the encoder's own where it has one. Raises InputError where there are more
-    characters than words.
+    The characters get the rows of the K commonest words of the encoder's vocabulary, shuffled by
+    `seed`; [MASK] gets that of the encoder's [MASK] where it has one. Raises InputError where there
+    are more characters than words.
     """
     characters = character_tokenizer(texts)
     symbols = len(characters) - SPECIALS

@@ -1,5 +1,5 @@
-"""Windows and spans against brute force, and what perfect labels are worth (fault 1 of the released
-DUAL code)."""
+"""Windows and spans are compared with brute force; and perfect labels of units are scored, for the
+released code of DUAL ends answers a unit early."""
 
 import math
 from itertools import pairwise
@@ -15,8 +15,8 @@ from speechssl.dual.system import (
     START_WEIGHT,
     AnswerSpan,
     ScoredWindow,
-    best_span,
-    best_span_of_windows,
+    find_best_span,
+    find_best_span_of_windows,
 )
 from speechssl.metrics import frame_f1, overlap_score
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
@@ -28,14 +28,15 @@ WEIGHTS = START_WEIGHT, END_WEIGHT
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
 def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(total, size, data):
     stride = data.draw(st.integers(1, size))
-    found = windows(total, size, stride)
-    assert found[0].first == 0
-    assert found[-1].stop == total
-    assert {w.length for w in found} == {min(size, total)}
-    assert all(0 < right.first - left.first <= stride for left, right in pairwise(found))
+    tiling = windows(total, size, stride)
+    assert tiling[0].first == 0
+    assert tiling[-1].stop == total
+    assert {w.length for w in tiling} == {min(size, total)}
+    for left, right in pairwise(tiling):
+        assert 0 < right.first - left.first <= stride
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, min(total - 1, first + size - stride)))
-    assert any(w.first <= first and last < w.stop for w in found)
+    assert any(w.first <= first and last < w.stop for w in tiling)
 
 
 logits = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=14)
@@ -45,28 +46,39 @@ logits = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=14)
 def test_the_best_span_is_that_of_brute_force(start, longest, random):
     end = list(start)
     random.shuffle(end)  # type: ignore[attr-defined]
-    pairs = [(i, j) for i in range(len(start)) for j in range(i, min(len(end), i + longest))]
-    spans = [AnswerSpan(i, j, START_WEIGHT * start[i] + END_WEIGHT * end[j]) for i, j in pairs]
-    assert best_span(start, end, longest, *WEIGHTS) == min(
-        spans, key=lambda s: (-s.score, s.last, -s.first)
-    )
+    spans = []
+    for first in range(len(start)):
+        for last in range(first, min(len(end), first + longest)):
+            score = START_WEIGHT * start[first] + END_WEIGHT * end[last]
+            spans.append(AnswerSpan(first, last, score))
+    expected = min(spans, key=lambda s: (-s.score, s.last, -s.first))
+    assert find_best_span(start, end, longest, *WEIGHTS) == expected
 
 
-def test_spans_do_not_end_before_they_start_are_not_too_long_and_hold_no_excluded_position():
-    hidden = -math.inf
-    for start, end, longest, wanted in (
-        ([0, 0, 0, 9], [9, 0, 0, 0], 4, (0, 0)),
-        ([9, 0, 0, 0], [0, 0, 0, 9], 3, (3, 3)),
+EXCLUDED = -math.inf
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "longest", "span"),
+    [
+        ([0, 0, 0, 9], [9, 0, 0, 0], 4, (0, 0)),  # none ends before it starts
+        ([9, 0, 0, 0], [0, 0, 0, 9], 3, (3, 3)),  # (0, 3) is too long
         ([9, 0, 0, 0], [0, 0, 0, 9], 4, (0, 3)),
-        ([hidden, 1.0, hidden], [9.0, hidden, 0.0], 4, (1, 2)),
-    ):
-        span = best_span(start, end, longest, *WEIGHTS)
-        assert (span.first, span.last) == wanted
+        ([EXCLUDED, 1.0, EXCLUDED], [9.0, EXCLUDED, 0.0], 4, (1, 2)),
+    ],
+)
+def test_the_best_span_is_possible_and_not_too_long(start, end, longest, span):
+    best = find_best_span(start, end, longest, *WEIGHTS)
+    assert (best.first, best.last) == span
+
+
+def test_scores_that_exclude_every_span_are_refused():
     with pytest.raises(ValueError, match="every span is excluded"):
-        best_span([hidden, 1.0], [1.0, hidden], 2, *WEIGHTS)
+        find_best_span([EXCLUDED, 1.0], [1.0, EXCLUDED], 2, *WEIGHTS)
 
 
-def item(window, start, end=None, null=-np.inf):
+def score_window(window, start, end=None, null=-np.inf):
+    """Make a scored window; end: its end logits, by default those of the start."""
     logits = np.stack([start, start if end is None else end], 1)
     return ScoredWindow(window, logits, np.full(2, null))
 
@@ -78,74 +90,79 @@ def test_cut_logits_give_the_uncut_choice(total, size, seed, data):
     the longest span."""
     stride = data.draw(st.integers(1, size))
     start, end = np.random.default_rng(seed).normal(size=(2, total))
-    scored = [
-        item(w, start[w.first : w.stop], end[w.first : w.stop])
-        for w in windows(total, size, stride)
-    ]
-    choice = best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
-    whole = best_span(start, end, size - stride + 1, *WEIGHTS)
+    scored = []
+    for w in windows(total, size, stride):
+        scored.append(score_window(w, start[w.first : w.stop], end[w.first : w.stop]))
+    choice = find_best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
+    whole = find_best_span(start, end, size - stride + 1, *WEIGHTS)
     assert (choice.first, choice.last, choice.score) == (whole.first, whole.last, whole.score)
     assert 0 <= choice.confidence <= 1
 
 
 def test_logits_compare_between_windows_and_log_probabilities_would_not():
-    """A flat window with a small peak wins by log-probability; by logit the window that is sure of
-    itself wins."""
-    sure, shy = np.array([8.0, 7.9, 7.9]), np.array([1.0, -9.0, -9.0])
-    for scored in (
-        [item(Window(0, 3), sure), item(Window(3, 3), shy)],
-        [item(Window(3, 3), shy), item(Window(0, 3), sure)],
-    ):
-        assert best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).first == 0
-    logp = [x - np.log(np.exp(x).sum()) for x in (sure, shy)]
-    scores = [best_span(row, row, MAX_TOKENS, *WEIGHTS).score for row in logp]
+    """By logit the window with high logits wins; by log-probability that with one clear peak
+    would."""
+    high = np.array([8.0, 7.9, 7.9])
+    peaked = np.array([1.0, -9.0, -9.0])
+    scored = [score_window(Window(0, 3), high), score_window(Window(3, 3), peaked)]
+    for order in (scored, scored[::-1]):
+        assert find_best_span_of_windows(order, MAX_TOKENS, *WEIGHTS).first == 0
+    scores = []
+    for logits in (high, peaked):
+        log_probs = logits - np.log(np.exp(logits).sum())
+        scores.append(find_best_span(log_probs, log_probs, MAX_TOKENS, *WEIGHTS).score)
     assert scores[1] > scores[0]
 
 
-def test_confidence_against_other_windows_and_no_answer():
-    one, other = (Window(0, 2), [4.0, 0.0]), (Window(2, 2), [1.0, 0.0])
+def test_confidence_is_the_share_of_the_best_span_among_those_of_windows_and_no_answer():
+    best = Window(0, 2), [4.0, 0.0]
+    other = Window(2, 2), [1.0, 0.0]
 
     def confidence(*scored):
-        return best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).confidence
+        return find_best_span_of_windows(scored, MAX_TOKENS, *WEIGHTS).confidence
 
-    assert confidence(item(*one)) == 1
-    assert confidence(item(*one), item(*other)) == pytest.approx(1 / (1 + math.exp(-3)))
-    assert confidence(item(*one, null=2.0), item(*other, null=9.0)) == pytest.approx(
-        1 / (1 + math.exp(-3) + math.exp(-2))
-    )
-    assert confidence(item(*one, null=900.0)) == pytest.approx(0)
+    assert confidence(score_window(*best)) == 1
+    of_two = confidence(score_window(*best), score_window(*other))
+    assert of_two == pytest.approx(1 / (1 + math.exp(1 - 4)))
+    # the least score of "no answer" counts
+    with_null = confidence(score_window(*best, null=2.0), score_window(*other, null=9.0))
+    assert with_null == pytest.approx(1 / (1 + math.exp(1 - 4) + math.exp(2 - 4)))
+    assert confidence(score_window(*best, null=900.0)) == pytest.approx(0)
 
 
-def oracle(runs, gold):
-    """FF1 of a span head that puts all its mass on the label."""
+def score_oracle(runs, gold):
+    """Return FF1 of a span head that puts all its mass on the label."""
     first, last = units_of_interval(HUBERT, runs, *gold)
     start, end = np.zeros(len(runs)), np.zeros(len(runs))
     start[first] = end[last] = 10.0
-    span = best_span(start, end, max(MAX_TOKENS, last - first + 1), *WEIGHTS)
+    span = find_best_span(start, end, max(MAX_TOKENS, last - first + 1), *WEIGHTS)
     assert (span.first, span.last) == (first, last)
     return frame_f1(interval_of_units(HUBERT, runs, span.first, span.last), [gold])
 
 
 def random_runs(generator, seconds, mean):
-    """Runs of 1 + Poisson frames over at least these seconds."""
-    lengths = 1 + generator.poisson(mean - 1, size=math.ceil(seconds * HUBERT.frame_rate) + 1)
-    kept = lengths[: int(np.searchsorted(np.cumsum(lengths), seconds * HUBERT.frame_rate)) + 1]
-    return RunLength(np.arange(len(kept)) % 100, kept)
+    """Make runs of 1 + Poisson frames, `mean` on average, over at least these seconds."""
+    frames = seconds * HUBERT.frame_rate
+    lengths = 1 + generator.poisson(mean - 1, size=math.ceil(frames) + 1)
+    count = int(np.searchsorted(np.cumsum(lengths), frames)) + 1
+    return RunLength(np.arange(count) % 100, lengths[:count])
 
 
-def test_the_example_that_scored_nothing():
+def test_an_answer_that_is_one_unit_scores_one():
     runs = RunLength(np.array([1, 2, 3]), np.array([2, 3, 4]))
+    # the third unit has the frames 5 to 8
     gold = HUBERT.seconds(5), HUBERT.samples_for(9) / HUBERT.sample_rate
     assert units_of_interval(HUBERT, runs, *gold) == (2, 2)
-    assert oracle(runs, gold) == overlap_score(interval_of_units(HUBERT, runs, 2, 2), [gold]) == 1
+    assert score_oracle(runs, gold) == 1
+    assert overlap_score(interval_of_units(HUBERT, runs, 2, 2), [gold]) == 1
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 8), st.floats(0.02, 2))
 def test_perfect_labels_always_overlap_the_answer(seed, start, length):
-    runs = random_runs(np.random.default_rng(seed), 10, 2.5)
+    runs = random_runs(np.random.default_rng(seed), seconds=10, mean=2.5)
     gold = start, start + length
-    found = interval_of_units(HUBERT, runs, *units_of_interval(HUBERT, runs, *gold))
-    assert frame_f1(found, [gold]) > 0
+    predicted = interval_of_units(HUBERT, runs, *units_of_interval(HUBERT, runs, *gold))
+    assert frame_f1(predicted, [gold]) > 0
 
 
 @pytest.mark.slow
@@ -153,7 +170,7 @@ def test_perfect_labels_always_overlap_the_answer(seed, start, length):
 def test_oracle_on_answers_of_a_third_to_three_seconds(mean, least):
     rng = np.random.default_rng(0)
     spans = [(start, start + length) for start, length in rng.uniform((0, 0.3), (16, 3), (300, 2))]
-    scores = [oracle(random_runs(rng, 20, mean), span) for span in spans]
+    scores = [score_oracle(random_runs(rng, seconds=20, mean=mean), span) for span in spans]
     assert np.mean(scores) >= least
     # A run that holds a given instant has E[L^2] / E[L] frames, and a quarter of it lies between
     # that and its nearer border.

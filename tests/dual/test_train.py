@@ -1,5 +1,5 @@
-"""Training of the readers: what they are made from is written down, other inputs are refused, a
-killed run goes on."""
+"""Training of DUAL's reader and of text QA: cards name the inputs, other inputs are refused, a
+killed run goes on; evaluation while training, sweeps, families of text encoders, pieces."""
 
 import shutil
 from dataclasses import replace
@@ -25,10 +25,10 @@ from speechssl.data.records import (
     load_corpus,
 )
 from speechssl.dual import train
-from speechssl.dual.data import ExampleBatches, unit_examples
+from speechssl.dual.data import ExampleBatches, make_unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
-from speechssl.dual.system import Reader, TimedAnswer, answer_units, extractor_for
+from speechssl.dual.system import Reader, TimedAnswer, adapt_extractor, answer_units
 from speechssl.dual.train import describe_run, train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
@@ -48,26 +48,28 @@ K = 6
 
 
 def options(**changes):
-    training = TrainingOptions(2, 1e-3, 1, save_every=1, bf16=False)
-    short = {"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5}
-    return QaOptions(**short | changes)
+    training = TrainingOptions(
+        steps=2, learning_rate=1e-3, warmup_steps=1, save_every=1, bf16=False
+    )
+    small = {"training": training, "batch": 2, "window": 16, "stride": 8, "answer": 5}
+    return QaOptions(**small | changes)
 
 
 @pytest.fixture
 def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
-    """A corpus with answers and words, its units, and a tiny text encoder in the place of a
-    pre-trained one."""
+    """A corpus of three passages with answers and words; its units are in the folder `units` beside
+    it, and --text-encoder is a tiny one."""
     root = mini_corpus((16_000, 24_123, 20_000))
     words = [["lost", 0.0, 0.3], ["silver", 0.3, 0.6]]
     answers = [{"text": "silver", "start": 0.3, "end": 0.6}]
     change_lines(root / "train/passages.jsonl", {"words": words})
     change_lines(root / "train/questions.jsonl", {"answers": answers})
-    rng, units = np.random.default_rng(0), {}
+    rng = np.random.default_rng(0)
+    units = {}
     for record in load_corpus(root, "train").records:
         frames = np.repeat(rng.integers(0, K, 200), 3)
-        units[record.id] = RunLength.of_frames(
-            frames[: GRID.frames(round(record.seconds * 16_000))]
-        )
+        count = GRID.frames(round(record.seconds * 16_000))
+        units[record.id] = RunLength.of_frames(frames[:count])
     save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
 
     def load(name):
@@ -78,13 +80,15 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     return root
 
 
-OF_VERB = ("assignment", "pieces", "start", "passages", "learning_rates")
+# options of TrainDual itself; others are those of its reader
+VERB_OPTIONS = ("assignment", "pieces", "start", "passages", "learning_rates")
 
 
 def dual(corpus, tmp_path, out="dual", **changes):
+    """Train DUAL; return the folder of the reader."""
     places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
-    of_verb = {name: changes.pop(name) for name in OF_VERB if name in changes}
-    train_dual(TrainDual(**places, qa=options(**changes), **of_verb))
+    verb_options = {name: changes.pop(name) for name in VERB_OPTIONS if name in changes}
+    train_dual(TrainDual(**places, qa=options(**changes), **verb_options))
     return tmp_path / out
 
 
@@ -101,10 +105,12 @@ def test_readers_keep_the_questions_of_all_their_trainings(corpus, tmp_path):
     assert set(np.load(out / QUESTIONS)) == {7, *hash_questions(questions)}
 
 
-def test_a_reader_is_trained_once_and_says_from_what(corpus, tmp_path):
+def test_a_reader_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path):
     out = dual(corpus, tmp_path)
     model, layout, card = load_reader(out)
-    assert (layout.cls, layout.size, model.embedding.num_embeddings) == (K, 16, K + 3)
+    assert layout.cls == K
+    assert layout.size == 16
+    assert model.embedding.num_embeddings == K + 3
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
     assert card["licences"]["trained_on"]
     assert card["licences"]["contains"]
@@ -127,26 +133,28 @@ def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
 
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
+    """Change the card of the units: what they were made from, and the equivalent codebooks."""
     path = tmp_path / f"units/{split}/_card.json"
     change_json(path, made_from=read_json(path)["made_from"] | changes, codebooks=codebooks)
 
 
 @pytest.mark.slow
-def test_a_reader_goes_on_with_units_that_were_carried_over_from_its_own_and_with_no_others(
+def test_training_goes_on_with_units_of_a_codebook_transferred_from_the_readers_and_of_no_others(
     corpus, tmp_path
 ):
     start = dual(corpus, tmp_path, "start")
-    rewrite_made_from(tmp_path, ("carried", "b"), codebook="carried", encoder="another")
-    next_ = dual(corpus, tmp_path, "next", start=start)
-    found = load_reader(next_)[2]
-    assert found["units"]["codebook"] == "carried"
-    assert found["start"] == load_reader(start)[2]["weights"]
-    assert found["codebooks"] == ["carried", "b"]
-    # another that was carried over from the first reader's
+    # units of a codebook that was transferred from b to another encoder
+    rewrite_made_from(tmp_path, ("transferred", "b"), codebook="transferred", encoder="another")
+    second = dual(corpus, tmp_path, "second", start=start)
+    card = read_json(second / "card.json")
+    assert card["units"]["codebook"] == "transferred"
+    assert card["start"] == read_json(start / "card.json")["weights"]
+    assert card["codebooks"] == ["transferred", "b"]
+    # units of another codebook that was transferred from b
     rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
-    sibling = load_reader(dual(corpus, tmp_path, "sibling", start=next_))[2]
-    assert sibling["units"]["codebook"] == "sibling"
-    rewrite_made_from(tmp_path, ("carried", "c"))
+    third = dual(corpus, tmp_path, "third", start=second)
+    assert read_json(third / "card.json")["units"]["codebook"] == "sibling"
+    rewrite_made_from(tmp_path, ("transferred", "c"))
     refused("start was trained on other units", dual, corpus, tmp_path, "other", start=start)
 
 
@@ -185,127 +193,163 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
     runs = RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
     units = dict.fromkeys(("p0", "q0", "p1"), runs)
-    examples, left_out = unit_examples(load_corpus(corpus, "train"), units, GRID)
+    examples, left_out = make_unit_examples(load_corpus(corpus, "train"), units, GRID)
     assert len(examples) == 1
     assert left_out == {"q1": "no units of q1", "q2": "no units of q2"}
 
 
 # ---- evaluation while training, more steps, sweeps
 
-SIX = TrainingOptions(6, 1e-2, 1, save_every=4, log_every=1, bf16=False)
+SIX_STEPS = TrainingOptions(
+    steps=6, learning_rate=1e-2, warmup_steps=1, save_every=4, log_every=1, bf16=False
+)
 
 
 @pytest.fixture
 def dev(corpus, tmp_path):
-    """A split dev like train, with its units."""
+    """The corpus with a copy of train, and of its units, as the split dev."""
     shutil.copytree(corpus / "train", corpus / "dev")
     shutil.copytree(tmp_path / "units/train", tmp_path / "units/dev")
     return corpus
 
 
-def evaluated(corpus, tmp_path, out, every=1, **changes):
-    evaluation = EvalOptions(every, "dev", 0)
-    return dual(corpus, tmp_path, out, evaluation=evaluation, **{"training": SIX} | changes)
+def evaluate_on_dev(every, items=0):
+    return EvalOptions(eval_every=every, eval_split="dev", eval_items=items)
 
 
-def scores_of(folder, name):
+def dual_with_evaluation(corpus, tmp_path, out, every=1, **changes):
+    """Train DUAL for six steps, with an evaluation on dev after so many steps."""
+    changes = {"training": SIX_STEPS} | changes
+    return dual(corpus, tmp_path, out, evaluation=evaluate_on_dev(every), **changes)
+
+
+def read_scores(folder, metric):
+    """Read the scores of the evaluations in a run: step -> score."""
     rows = read_lines(folder / "checkpoints/log.jsonl")
-    return {row["step"]: row[f"eval_{name}"] for row in rows if f"eval_{name}" in row}
+    return {row["step"]: row[f"eval_{metric}"] for row in rows if f"eval_{metric}" in row}
 
 
-def test_the_reader_is_the_checkpoint_that_answers_held_out_questions_best(dev, tmp_path):
-    """By the answers and the scores of `evaluate qa`."""
-    out = evaluated(dev, tmp_path, "dual")
-    model, layout, card = load_reader(out)
-    found, best = scores_of(out, "ff1"), card["training"]["best"]
-    assert list(found) == [1, 2, 3, 4, 5, 6]
-    assert len(set(found.values())) > 2
-    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5)
-    assert best["step"] == max(found, key=found.get)
+def test_the_reader_is_the_checkpoint_with_the_best_ff1(dev, tmp_path):
+    out = dual_with_evaluation(dev, tmp_path, "dual")
+    model, _, card = load_reader(out)
+    scores = read_scores(out, "ff1")
+    best = card["training"]["best"]
+    assert list(scores) == [1, 2, 3, 4, 5, 6]
+    assert len(set(scores.values())) > 2
+    assert best["score"] == pytest.approx(max(scores.values()), abs=1e-5)
+    assert best["step"] == max(scores, key=scores.get)
     assert best["items"] == 3
-    assert (card["data"], card["eval_data"]) == (data_hash(dev, "train"), data_hash(dev, "dev"))
+    assert card["data"] == data_hash(dev, "train")
+    assert card["eval_data"] == data_hash(dev, "dev")
+    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
     weights = load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors")
     rounded = dequantise(quantise(weights))
-    assert all(torch.equal(value, rounded[name]) for name, value in model.state_dict().items())
-    model.load_state_dict(weights)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, rounded[name]), name
+
+
+def test_the_score_of_a_checkpoint_is_that_of_evaluate_qa(dev, tmp_path):
+    out = dual_with_evaluation(dev, tmp_path, "dual", every=6)
+    model, layout, _ = load_reader(out)
+    model.load_state_dict(load_file(out / "checkpoints/checkpoint-6/model.safetensors"))
     data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")
     items = [(units[q.id], units[q.passage]) for q in data.questions]
     answers = {}
     for q, a in zip(data.questions, answer_units(Reader(model, layout), GRID, items), strict=True):
         answers[q.id] = {"start": a.start, "end": a.end, "text": None}
     scores = score_questions({"answers": answers, "transcripts": {}}, data)
-    assert found[best["step"]] == pytest.approx(np.mean([score.ff1 for score in scores]))
-    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
+    ff1 = np.mean([score.ff1 for score in scores])
+    assert read_scores(out, "ff1") == {6: pytest.approx(ff1)}
 
 
 @pytest.mark.parametrize("every", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_killed_run_ends_with_the_same_bytes(dev, tmp_path, dies_at, every):
-    """Whether it is evaluated while it is trained or not."""
-    whole = evaluated(dev, tmp_path, "whole", every)
-    with dies_at(ExampleBatches, 5):  # the loader is a step ahead
-        evaluated(dev, tmp_path, "killed", every)
+def test_a_killed_run_ends_with_the_same_bytes_with_evaluation_and_without(
+    dev, tmp_path, dies_at, every
+):
+    whole = dual_with_evaluation(dev, tmp_path, "whole", every)
+    with dies_at(ExampleBatches, step=5):  # while step 4 is trained: the loader is a step ahead
+        dual_with_evaluation(dev, tmp_path, "killed", every)
     assert not (tmp_path / "killed/card.json").exists()
-    killed = evaluated(dev, tmp_path, "killed", every)
+    killed = dual_with_evaluation(dev, tmp_path, "killed", every)
     assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
+
+
+def test_the_evaluation_is_on_as_many_questions_as_the_options_say(dev):
+    assert len(train.load_timed_questions(dev, evaluate_on_dev(6, items=2)).questions) == 2
+    assert len(train.load_timed_questions(dev, evaluate_on_dev(6)).questions) == 3
 
 
 def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
     units = {"q0": RunLength.of_frames(np.zeros(9, int)), "p0": RunLength.of_frames(np.arange(40))}
-    items, asked = EvalOptions(6, "dev", 2), []
-    assert len(train.timed_questions(dev, items).questions) == 2
+    answered = []
 
-    def answer(reader, pairs):
-        asked.extend(pairs)
-        return [TimedAnswer(0.3, 0.6, 1.0)] * len(pairs)
+    def answer_rightly(reader, items):
+        answered.extend(items)
+        return [TimedAnswer(0.3, 0.6, 1.0)] * len(items)
 
-    model = load_reader(dual(dev, tmp_path))[0]
-    data = train.timed_questions(dev, EvalOptions(6, "dev", 0))
-    evaluation = train.timed_evaluation(data, items, units, model, None, answer)
+    model, layout, _ = load_reader(dual(dev, tmp_path))
+    options = evaluate_on_dev(6)
+    data = train.load_timed_questions(dev, options)
+    evaluation = train.make_timed_evaluation(data, options, units, model, layout, answer_rightly)
     assert evaluation.score() == pytest.approx(1 / 3)
-    assert asked == [(units["q0"], units["p0"])]
+    assert answered == [(units["q0"], units["p0"])]
 
 
 def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tmp_path):
-    same = replace(SIX, horizon=6)
-    whole = dual(dev, tmp_path, "whole", training=same)
-    more = dual(dev, tmp_path, "more", training=replace(same, steps=3))
-    for other, named in ({"seed": 1}, "options.training.seed"), ({"steps": 2}, "training.steps"):
-        refused(named, dual, dev, tmp_path, "more", training=replace(same, **other))
-    assert load_reader(more)[2]["training"]["steps"] == 3
-    dual(dev, tmp_path, "more", training=same)
-    assert same_files(whole, more, "model.safetensors", "made_from.json")
-    assert load_reader(more)[2]["training"]["steps"] == 6
+    six = replace(SIX_STEPS, horizon=6)
+    three = replace(six, steps=3)
+    whole = dual(dev, tmp_path, "whole", training=six)
+    out = dual(dev, tmp_path, "out", training=three)
+    other_seed = replace(six, seed=1)
+    refused("options.training.seed", dual, dev, tmp_path, "out", training=other_seed)
+    fewer_steps = replace(six, steps=2)
+    refused("training.steps", dual, dev, tmp_path, "out", training=fewer_steps)
+    assert read_json(out / "card.json")["training"]["steps"] == 3
+    dual(dev, tmp_path, "out", training=six)
+    assert same_files(whole, out, "model.safetensors", "made_from.json")
+    assert read_json(out / "card.json")["training"]["steps"] == 6
 
 
-def sweep_of(corpus, tmp_path, out, rates, **changes):
-    changes = {"training": SIX, "evaluation": EvalOptions(0, "dev", 0)} | changes
-    return dual(corpus, tmp_path, out, learning_rates=rates, **changes)
+LEARNING_RATES = [1e-6, 1e-2]
+
+
+def sweep(corpus, tmp_path, out):
+    """Train DUAL with each of LEARNING_RATES."""
+    run = {"training": SIX_STEPS, "evaluation": evaluate_on_dev(every=0)}
+    return dual(corpus, tmp_path, out, learning_rates=LEARNING_RATES, **run)
 
 
 @pytest.mark.slow
-def test_a_sweep_leaves_the_best_of_its_runs(dev, tmp_path, dies_at, capsys):
-    out = sweep_of(dev, tmp_path, "sweep", [1e-6, 1e-2])
+def test_a_sweep_leaves_the_best_of_its_runs_which_can_be_trained_further(dev, tmp_path, capsys):
+    out = sweep(dev, tmp_path, "sweep")
     table = capsys.readouterr().out
-    scores = {row["learning_rate"]: row["score"] for row in load_reader(out)[2]["sweep"]}
-    assert list(scores) == [1e-6, 1e-2]
-    assert scores[1e-2] != scores[1e-6]
+    rows = read_json(out / "card.json")["sweep"]
+    scores = {row["learning_rate"]: row["score"] for row in rows}
+    assert list(scores) == LEARNING_RATES
+    assert len(set(scores.values())) == 2
     best = max(scores, key=scores.get)
-    assert f"{best:g}" in next(line for line in table.splitlines() if "(best)" in line)
-    training = replace(SIX, learning_rate=best)
-    alone = evaluated(dev, tmp_path, "alone", 6, training=training)
-    assert same_files(out, alone, "model.safetensors", "made_from.json")
-    with dies_at(ExampleBatches, 3):
-        sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
-    killed = sweep_of(dev, tmp_path, "killed", [1e-6, 1e-2])
-    assert same_files(killed, out, "model.safetensors")
-    with untouched(out):
-        sweep_of(dev, tmp_path, "sweep", [1e-6, 1e-2])
-    # a run as any other: it can be trained further
-    further = evaluated(dev, tmp_path, "sweep", 6, training=replace(training, steps=8))
-    assert load_reader(further)[2]["training"]["steps"] == 8
+    (best_line,) = (line for line in table.splitlines() if "(best)" in line)
+    assert f"{best:g}" in best_line
+    training = replace(SIX_STEPS, learning_rate=best)
+    single = dual_with_evaluation(dev, tmp_path, "single", every=6, training=training)
+    assert same_files(out, single, "model.safetensors", "made_from.json")
+    longer = replace(training, steps=8)
+    dual_with_evaluation(dev, tmp_path, "sweep", every=6, training=longer)
+    assert read_json(out / "card.json")["training"]["steps"] == 8
 
 
-def untimed(path):
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_and_a_finished_one_is_left(dev, tmp_path, dies_at):
+    whole = sweep(dev, tmp_path, "whole")
+    with dies_at(ExampleBatches, step=3):
+        sweep(dev, tmp_path, "killed")
+    killed = sweep(dev, tmp_path, "killed")
+    assert same_files(killed, whole, "model.safetensors")
+    with untouched(whole):
+        sweep(dev, tmp_path, "whole")
+
+
+def remove_times(path):
     change_lines(path, {"answers": [{"text": "silver"}]})
 
 
@@ -316,7 +360,7 @@ def untimed(path):
         (lambda root, tmp: shutil.rmtree(tmp / "units/train"), {}, "units/train"),
         (lambda root, tmp: shutil.rmtree(root / "dev"), {}, "corpus/dev"),
         (lambda root, tmp: shutil.rmtree(tmp / "units/dev"), {}, "units/dev"),
-        (lambda root, tmp: untimed(root / "dev/questions.jsonl"), {}, "corpus/dev"),
+        (lambda root, tmp: remove_times(root / "dev/questions.jsonl"), {}, "corpus/dev"),
         (
             lambda root, tmp: rewrite_made_from(tmp, codebook="c", codebooks=("c",), split="dev"),
             {},
@@ -330,17 +374,17 @@ def untimed(path):
 )
 def test_bad_input_is_one_sentence(dev, tmp_path, spoil, changes, named):
     spoil(dev, tmp_path)
-    refused(named, evaluated, dev, tmp_path, "out", **changes)
+    refused(named, dual_with_evaluation, dev, tmp_path, "out", **changes)
 
 
-def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path):
+def test_text_qa_is_evaluated_by_f1(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
-    evaluation = EvalOptions(2, "dev", 0)
     out = tmp_path / "text"
-    text_qa(corpus, out, training=SIX, evaluation=evaluation)
-    best, found = load_reader(out)[2]["training"]["best"], scores_of(out, "f1")
-    assert list(found) == [2, 4, 6]
-    assert best["score"] == pytest.approx(max(found.values()), abs=1e-5)
+    text_qa(corpus, out, training=SIX_STEPS, evaluation=evaluate_on_dev(every=2))
+    best = read_json(out / "card.json")["training"]["best"]
+    scores = read_scores(out, "f1")
+    assert list(scores) == [2, 4, 6]
+    assert best["score"] == pytest.approx(max(scores.values()), abs=1e-5)
     assert best["metric"] == "f1"
 
 
@@ -348,90 +392,109 @@ def test_text_qa_is_evaluated_as_the_system_text(corpus, tmp_path):
 
 
 @pytest.fixture
-def trained(monkeypatch):
-    """Name of a folder -> the model, as `train.save_reader` got it."""
-    trained = {}
+def models_before_saving(monkeypatch):
+    """Name of a run's folder -> its model, before it is saved in int8."""
+    models = {}
 
-    def keep(out, model, *more):
-        trained[out.name] = model.eval()
+    def save_and_keep(out, model, *more):
+        models[out.name] = model.eval()
         save_reader(out, model, *more)
 
-    monkeypatch.setattr(train, "save_reader", keep)
-    return trained
+    monkeypatch.setattr(train, "save_reader", save_and_keep)
+    return models
 
 
 @pytest.fixture
-def by_name(corpus, trained, monkeypatch):
-    """--text-encoder is loaded by its name again."""
+def load_by_name(corpus, monkeypatch):
+    """This undoes the tiny text encoder of `corpus`: --text-encoder is loaded by its name."""
     for module in (train, cascade_train):
         monkeypatch.setattr(module, "load_text_encoder", load_text_encoder)
-    return trained
+
+
+FAMILIES = ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"])
-def test_a_reader_of_units_is_trained_from_families_unlike_each_other_and_answers_as_before_when_it_is_loaded(
-    by_name, dev, checkpoint, tmp_path, family
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_loaded_reader_of_any_family_answers_as_before_it_was_saved(
+    load_by_name, models_before_saving, dev, checkpoint, tmp_path, family
 ):
-    """Evaluation changes nothing: what a model keeps from one call for the next, as tables of
-    positions, must not come from it."""
-    given, last = {"text_encoder": str(checkpoint(family)), "max_question": 20}, []
-    for name, every in (("evaluated", 1), ("plain", 0)):
-        out = dual(dev, tmp_path, name, evaluation=EvalOptions(every, "dev", 0), **given)
-        last.append(load_file(out / "checkpoints/checkpoint-2/model.safetensors"))
-    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
-    model, layout, _ = load_reader(out)
-    # BigBird's, which depends on the batch
-    assert model.encoder.config.to_dict().get("attention_type") != "block_sparse"
-    was = by_name["plain"].eval()
-    was.load_state_dict(dequantise(quantise(was.state_dict())))
+    out = dual(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
+    loaded, layout, _ = load_reader(out)
+    # BigBird's sparse attention depends on the batch
+    assert loaded.encoder.config.to_dict().get("attention_type") != "block_sparse"
+    before = models_before_saving["dual"]
+    before.load_state_dict(dequantise(quantise(before.state_dict())))
     rng = np.random.default_rng(0)
     items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
-    expected, found = (Reader(m, layout).read(items) for m in (was, model))
-    for a, b in zip(expected, found, strict=True):
-        assert (a.first, a.last) == (b.first, b.last)
-        assert a.score == pytest.approx(b.score, abs=1e-5)
+    expected = Reader(before, layout).read(items)
+    for answer, wanted in zip(Reader(loaded, layout).read(items), expected, strict=True):
+        assert (answer.first, answer.last) == (wanted.first, wanted.last)
+        assert answer.score == pytest.approx(wanted.score, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_evaluation_does_not_change_the_training_of_any_family(
+    load_by_name, dev, checkpoint, tmp_path, family
+):
+    """Some families keep state from one call to the next, such as tables of positions."""
+    weights = []
+    for name, every in (("evaluated", 1), ("plain", 0)):
+        encoder = {"text_encoder": str(checkpoint(family)), "max_question": 20}
+        out = dual(dev, tmp_path, name, evaluation=evaluate_on_dev(every), **encoder)
+        weights.append(load_file(out / "checkpoints/checkpoint-2/model.safetensors"))
+    evaluated, plain = weights
+    for name, weight in evaluated.items():
+        assert torch.equal(weight, plain[name]), name
 
 
 @pytest.mark.parametrize("kind", ["adapters", "lora", "weighted-sum"])
-def test_a_reader_of_few_trained_weights_answers_as_it_was_trained(
-    corpus, tmp_path, kind, text_encoder, trained
+def test_a_reader_of_few_trained_weights_is_loaded_whole_and_leaves_the_others(
+    corpus, tmp_path, kind, text_encoder, models_before_saving
 ):
-    """What is loaded gives the logits of what was trained; the encoder's other weights are those
-    that it began with."""
     if kind == "lora":
         pytest.importorskip("peft")
-    model, _, card = load_reader(dual(corpus, tmp_path, trained=kind))
+    loaded, _, card = load_reader(dual(corpus, tmp_path, trained=kind))
+    assert 0 < card["trained_parameters"] < sum(w.numel() for w in loaded.parameters())
+    before = models_before_saving["dual"]
     ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
-    given = {"mask": torch.ones_like(ids), "segments": torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])}
+    mask = torch.ones_like(ids)
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
     with torch.no_grad():
-        logits = [m.logits(ids, **given) for m in (model, trained["dual"])]
-    assert torch.allclose(*logits, atol=2e-2)  # int8
-    assert 0 < card["trained_parameters"] < sum(w.numel() for w in model.parameters())
+        logits = loaded.logits(ids, mask, segments)
+        expected = before.logits(ids, mask, segments)
+    assert torch.allclose(logits, expected, atol=2e-2)  # int8
     matrix = "encoder.layer.0.intermediate.dense.weight"
-    began = text_encoder(max_position_embeddings=256).state_dict()[matrix]
-    assert torch.equal(trained["dual"].encoder.state_dict()[matrix], began)
+    original = text_encoder(max_position_embeddings=256).state_dict()[matrix]
+    assert torch.equal(before.encoder.state_dict()[matrix], original)
 
 
-def test_text_qa_trains_the_embeddings_of_its_tokens_only_with_the_whole_model(corpus, tmp_path):
-    for kind in ("all", "adapters"):
-        text_qa(corpus, tmp_path / kind, trained=kind)
-    whole, _, card = load_reader(tmp_path / "all")
-    few, _, fewer = load_reader(tmp_path / "adapters")
-    assert fewer["trained_parameters"] < card["trained_parameters"] - whole.embedding.weight.numel()
-    # and not a second set of them
-    text_qa(corpus, tmp_path / "on", tmp_path / "adapters", trained="adapters")
-    on, _, card = load_reader(tmp_path / "on")
-    assert on.state_dict().keys() == few.state_dict().keys()
-    assert card["trained_parameters"] == fewer["trained_parameters"]
-    assert torch.equal(on.embedding.weight, few.embedding.weight)
+def test_text_qa_with_adapters_does_not_train_the_embeddings_of_tokens(corpus, tmp_path):
+    text_qa(corpus, tmp_path / "all", trained="all")
+    text_qa(corpus, tmp_path / "adapters", trained="adapters")
+    model, _, card = load_reader(tmp_path / "all")
+    _, _, card_of_adapters = load_reader(tmp_path / "adapters")
+    others = card["trained_parameters"] - model.embedding.weight.numel()
+    assert card_of_adapters["trained_parameters"] < others
 
 
-# Pieces of units
+def test_text_qa_that_starts_from_adapters_trains_those_and_adds_none(corpus, tmp_path):
+    text_qa(corpus, tmp_path / "first", trained="adapters")
+    text_qa(corpus, tmp_path / "second", tmp_path / "first", trained="adapters")
+    first, _, first_card = load_reader(tmp_path / "first")
+    second, _, second_card = load_reader(tmp_path / "second")
+    assert second.state_dict().keys() == first.state_dict().keys()
+    assert second_card["trained_parameters"] == first_card["trained_parameters"]
+    assert torch.equal(second.embedding.weight, first.embedding.weight)
+
+
+# ---- pieces, which are frequent n-grams of units
 
 
 @pytest.fixture
 def pieces(corpus, tmp_path):
+    """The file of ten pieces of the units of `corpus`."""
     out = tmp_path / "pieces.json"
     fit_pieces(FitPieces(units=tmp_path / "units/train", out=out, size=10, least=2))
     return out
@@ -440,20 +503,23 @@ def pieces(corpus, tmp_path):
 def test_a_reader_of_pieces_keeps_them_and_hands_them_on(corpus, tmp_path, pieces):
     out = dual(corpus, tmp_path, pieces=pieces)
     model, layout, card = load_reader(out)
-    assert (layout.cls, model.embedding.num_embeddings) == (10, 13)
-    assert card["units"]["pieces"] == load_pieces(pieces).hash == load_pieces(out).hash
+    assert layout.cls == 10
+    assert model.embedding.num_embeddings == 10 + 3
+    assert card["units"]["pieces"] == load_pieces(pieces).hash
+    assert load_pieces(out).hash == load_pieces(pieces).hash
     again = dual(corpus, tmp_path, "again", start=out)
-    assert load_pieces(again).hash == load_pieces(out).hash
-    with pytest.raises(InputError, match="does not read the pieces"):
-        dual(corpus, tmp_path, "third", start=dual(corpus, tmp_path, "plain"), pieces=pieces)
+    assert load_pieces(again).hash == load_pieces(pieces).hash
+
+
+def test_pieces_are_refused_for_a_reader_of_units(corpus, tmp_path, pieces):
+    start = dual(corpus, tmp_path, "start")
+    refused("does not read the pieces", dual, corpus, tmp_path, "out", start=start, pieces=pieces)
 
 
 def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, pieces):
     out = dual(corpus, tmp_path, pieces=pieces)
-    codebook = SimpleNamespace(equivalents=("b",), name="b")
-    extractor = UnitExtractor(None, codebook)
-    joined = extractor_for(out, read_json(out / "card.json"), extractor)
-    assert joined.pieces.hash == load_pieces(pieces).hash
+    card = read_json(out / "card.json")
+    extractor = UnitExtractor(None, SimpleNamespace(equivalents=("b",), name="b"))
+    assert adapt_extractor(out, card, extractor).pieces.hash == load_pieces(pieces).hash
     other = replace(extractor, codebook=SimpleNamespace(equivalents=("c",), name="c"))
-    with pytest.raises(InputError, match="no reader of the units of c"):
-        extractor_for(out, read_json(out / "card.json"), other)
+    refused("no reader of the units of c", adapt_extractor, out, card, other)

@@ -1,5 +1,5 @@
-"""Choosing over audio words: a tiny corpus is learnt whole from vectors, windows go by likeness,
-and encoded words are kept."""
+"""Multiple choice on audio words: a tiny corpus is learnt whole, encoded recordings are kept for a
+killed training, and windows are sorted by similarity."""
 
 import shutil
 from functools import partial
@@ -33,59 +33,61 @@ from speechssl.speechbert.system import AudioWords
 
 from ..files import same_files, write_corpus
 
-WIDTH = 32
-# of places, and of "where"
-MEANINGS = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)
-PLACES = ("a", "b", "c", "d")
+WIDTH = 32  # of codes
+PLACES = ("a", "b", "c", "d")  # words 0 to 3
+WHERE = 4
+FILLER = 5
+MEAN_CODES = np.random.default_rng(5).normal(size=(6, WIDTH)).astype(np.float32)  # of the words
 
 
-def scored(model, layout, items):
-    model.embedding = CodeEmbedding(model.embedding)
-    system = AudioWordChoice("", None, ChoiceReader(model, layout), {})
-    return system.score_all([EncodedQuestion(*item) for item in items])
-
-
-def audio_words(*words, rng=None):
-    """Audio words: what is said, each time a little otherwise."""
+def make_audio_words(*words, rng=None):
+    """Make audio words of one second each, whose codes have noise where `rng` is given."""
     noise = 0.1 * rng.normal(size=(len(words), WIDTH)) if rng else 0
     starts = np.arange(len(words), dtype=float)
-    return AudioWords((MEANINGS[list(words)] + noise).astype(np.float32), starts, starts + 1)
+    return AudioWords((MEAN_CODES[list(words)] + noise).astype(np.float32), starts, starts + 1)
 
 
-class Hearer:
-    """Hears in a file as many words as its length says: the recordings of `corpus` are written
-    so."""
+class StandInSpeechBert:
+    """A stand-in for SpeechBertSystem, which knows a recording by its number of samples, and counts
+    the recordings that it encodes."""
 
-    def __init__(self, known):
-        self.known, self.count, self.rng = known, 0, np.random.default_rng(1)
-        self.card, self.words = {"speechbert": "s", "words": "w"}, SimpleNamespace(code=WIDTH)
+    def __init__(self, words_by_length):
+        self.words_by_length = words_by_length
+        self.count = 0
+        self.rng = np.random.default_rng(1)
+        self.card = {"speechbert": "s", "words": "w"}
+        self.words = SimpleNamespace(code=WIDTH)
 
     def encode(self, record, samples):
         self.count += 1
-        return audio_words(*self.known[len(samples)], rng=self.rng)
+        return make_audio_words(*self.words_by_length[len(samples)], rng=self.rng)
 
 
 @pytest.fixture
 def spoken(tmp_path):
-    """Eight stories, each of which names one place, twice among filler of others; and the audio
-    words of all files."""
-    root, known = tmp_path / "corpus", {}
+    """A corpus of eight stories, each of which names one place twice among filler, and the system
+    that encodes its recordings."""
+    root = tmp_path / "corpus"
+    words_by_length = {}
 
-    def record(name, *words):
-        length = 16_000 + len(known)
-        known[length] = words
+    def make_record(name, *words):
+        length = 16_000 + len(words_by_length)  # samples
+        words_by_length[length] = words
         return {"id": name, "seconds": length / 16_000, "text": "x"}
 
-    options = [record(f"place-{place}", i) for i, place in enumerate(PLACES)]
+    options = [make_record(f"place-{place}", i) for i, place in enumerate(PLACES)]
     audio = [f"train/audio/{option['id']}.flac" for option in options]
-    passages, questions = [], []
+    passages = []
+    questions = []
     for i in range(8):
-        passages.append(record(f"p{i}", *(5,) * 6, i % 4, i % 4, *(5,) * 3))
-        asked = {"passage": f"p{i}", "options": PLACES, "correct": i % 4, "option_audio": audio}
-        questions.append(record(f"q{i}", 4) | asked)
+        place = i % 4
+        story = [FILLER] * 6 + [place, place] + [FILLER] * 3
+        passages.append(make_record(f"p{i}", *story))
+        fields = {"passage": f"p{i}", "options": PLACES, "correct": place, "option_audio": audio}
+        questions.append(make_record(f"q{i}", WHERE) | fields)
     write_corpus(root, "train", options=options, passages=passages, questions=questions)
     write_json(root / "card.json", {"corpus": "toy"})
-    return SimpleNamespace(root=root, hearer=Hearer(known))
+    return SimpleNamespace(root=root, system=StandInSpeechBert(words_by_length))
 
 
 @pytest.fixture
@@ -98,88 +100,106 @@ def start(tmp_path, text_encoder):
     return tmp_path / "speechbert"
 
 
-def on_audio_words(corpus, out, hearer, start, qa):
-    """Train with a SpeechBERT that hears as `hearer` does."""
-    o = TrainChoice(corpus=corpus, out=out, speechbert=start, encoder="e", ctc=Path("c"), qa=qa)
+def train_on_audio_words(spoken, out, start, qa):
+    """Train on a corpus with the system of `spoken`. start: folder of a SpeechBERT."""
+    o = TrainChoice(
+        corpus=spoken.root, out=out, speechbert=start, encoder="e", ctc=Path("c"), qa=qa
+    )
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train, "load_system", lambda o: hearer)
+        patched.setattr(train, "load_system", lambda o: spoken.system)
         train_choice(o)
 
 
-def options(steps=2, rate=1e-3, save_every=1):
-    training = TrainingOptions(steps, rate, 1, save_every=save_every, bf16=False)
+def options(steps, rate=1e-3, save_every=1):
+    training = TrainingOptions(steps, rate, warmup_steps=1, save_every=save_every, bf16=False)
     return ChoiceOptions(training, batch=8, windows=0, window=6, stride=3, max_question=8)
 
 
 @pytest.mark.slow
-def test_a_tiny_corpus_is_learnt_whole_and_heard_once(spoken, start, tmp_path):
+def test_a_tiny_corpus_is_learnt_whole_and_encoded_once(spoken, start, tmp_path):
     out = tmp_path / "out"
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
+    qa = options(steps=40, rate=4e-3, save_every=100)
+    train_on_audio_words(spoken, out, start, qa)
     model, layout, card = load_choice(out)
     assert (layout.cls, layout.sep, layout.pad) == (CLS, SEP, PAD)
     assert model.embedding.num_embeddings == SPECIALS
     assert card["what"] == "multiple choice on audio words"
-    assert card["speechbert"] == spoken.hearer.card
-    assert (card["examples"], card["left_out"]) == (8, 0)
+    assert card["speechbert"] == spoken.system.card
+    assert card["examples"] == 8
+    assert card["left_out"] == 0
     assert not (out / "codes").exists()
-    rng = np.random.default_rng(9)  # said anew
-    heard = partial(audio_words, rng=rng)
-    asked = [
-        (heard(4), [heard(o) for o in range(4)], heard(5, 5, i, i, 5, 5, 5, 5)) for i in range(4)
-    ]
-    assert [choose_options(s, 1) for s in scored(model, layout, asked)] == [(0,), (1,), (2,), (3,)]
-    count = spoken.hearer.count
-    assert count == 8 + 8 + 8 * 4
-    (out / "codes").mkdir()  # what a kill after the card leaves
-    on_audio_words(spoken.root, out, spoken.hearer, start, options(40, 4e-3, 100))
-    assert spoken.hearer.count == count
+
+    model.embedding = CodeEmbedding(model.embedding)
+    system = AudioWordChoice("", None, ChoiceReader(model, layout), {})
+    say = partial(make_audio_words, rng=np.random.default_rng(9))
+    for place in range(4):
+        question = say(WHERE)
+        option_words = tuple(say(option) for option in range(4))
+        story = say(FILLER, FILLER, place, place, *[FILLER] * 4)
+        (scores,) = system.score_all([EncodedQuestion(question, option_words, story)])
+        assert choose_options(scores, 1) == (place,)
+
+    count = spoken.system.count
+    assert count == 8 + 8 + 8 * 4  # passages, questions and their options
+    (out / "codes").mkdir()  # a run that was killed after it wrote the card leaves this
+    train_on_audio_words(spoken, out, start, qa)
+    assert spoken.system.count == count
     assert not (out / "codes").exists()
 
 
 @pytest.mark.slow
-def test_a_killed_run_hears_nothing_again_and_ends_with_the_same_bytes(
+def test_a_killed_run_encodes_nothing_again_and_ends_with_the_same_bytes(
     spoken, start, tmp_path, dies_at
 ):
-    with dies_at(ChoiceBatches, 3):
-        on_audio_words(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
-    count = spoken.hearer.count
-    shutil.copytree(tmp_path / "killed/codes", tmp_path / "whole/codes")
-    on_audio_words(spoken.root, tmp_path / "killed", spoken.hearer, start, options(4))
-    assert spoken.hearer.count == count
-    (tmp_path / "whole/made_from.json").write_bytes(
-        (tmp_path / "killed/made_from.json").read_bytes()
-    )
-    on_audio_words(spoken.root, tmp_path / "whole", spoken.hearer, start, options(4))
-    assert same_files(tmp_path / "whole", tmp_path / "killed", "model.safetensors")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with dies_at(ChoiceBatches, step=3):
+        train_on_audio_words(spoken, killed, start, options(steps=4))
+    count = spoken.system.count
+    # the codes have noise, so both runs get the same ones
+    shutil.copytree(killed / "codes", whole / "codes")
+    train_on_audio_words(spoken, killed, start, options(steps=4))
+    assert spoken.system.count == count
+    shutil.copyfile(killed / "made_from.json", whole / "made_from.json")
+    train_on_audio_words(spoken, whole, start, options(steps=4))
+    assert same_files(whole, killed, "model.safetensors")
 
 
-def test_codes_get_ids_and_are_what_the_model_reads(spoken, text_encoder, tmp_path):
-    """The table of codes gives what a model with these vectors as its embedding gives."""
+LAYOUT = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
+
+
+def test_the_ids_of_an_example_are_rows_of_the_table_of_codes(spoken, tmp_path):
     data = load_corpus(spoken.root, "train")
-    codes = encode_recordings(spoken.hearer, find_recordings(data), tmp_path / "codes")
-    layout = Layout(CLS, SEP, PAD, size=6, stride=3, question=8)
-    table, examples, left_out = make_code_examples(data, codes, layout)
+    codes = encode_recordings(spoken.system, find_recordings(data), tmp_path / "codes")
+    table, examples, left_out = make_code_examples(data, codes, LAYOUT)
     assert len(examples) == 8
     assert not left_out
     assert len(table) == sum(map(len, codes.values()))
     first = examples[0].choice
     assert np.allclose(table[first.passage - SPECIALS], codes["p0"])
     assert np.allclose(table[first.question - SPECIALS], codes["q0"])
+
+
+def test_codes_are_read_as_rows_of_an_embedding_table_are(spoken, text_encoder, tmp_path):
+    data = load_corpus(spoken.root, "train")
+    codes = encode_recordings(spoken.system, find_recordings(data), tmp_path / "codes")
+    table, examples, _ = make_code_examples(data, codes, LAYOUT)
     torch.manual_seed(0)
-    embedding = torch.nn.Embedding(SPECIALS, WIDTH)
-    model = ChoiceModel(text_encoder(max_position_embeddings=128), embedding).eval()
-    coded = CodeEmbedding(embedding)
-    coded.codes = table
-    whole = torch.nn.Embedding.from_pretrained(torch.cat([embedding.weight.detach(), table]))
+    specials = torch.nn.Embedding(SPECIALS, WIDTH)
+    model = ChoiceModel(text_encoder(max_position_embeddings=128), specials).eval()
+    with_codes = CodeEmbedding(specials)
+    with_codes.codes = table
+    one_table = torch.nn.Embedding.from_pretrained(torch.cat([specials.weight.detach(), table]))
     scores = []
-    for model.embedding in (coded, whole):
-        scores += [ChoiceReader(model, layout).score_many([e.choice for e in examples])]
+    for model.embedding in (with_codes, one_table):
+        scores.append(ChoiceReader(model, LAYOUT).score_many([e.choice for e in examples]))
     assert np.allclose(*scores, atol=1e-5)
 
 
-def test_the_likest_windows_come_first_and_what_is_everywhere_does_not_count():
-    passage = MEANINGS[[5, 5, 5, 5, 5, 5, 2, 2, 5, 5, 5, 5]]
-    every = windows(12, 4, 4)
-    assert sort_by_similarity(MEANINGS[[5, 2]], passage, every)[0] == every[1]
-    # alike: in their order
-    assert sort_by_similarity(MEANINGS[[5]], passage, every) == tuple(every)
+def test_the_most_similar_window_comes_first_and_words_of_all_windows_do_not_count():
+    place = 2
+    passage = MEAN_CODES[[FILLER] * 6 + [place, place] + [FILLER] * 4]
+    tiling = windows(12, 4, 4)
+    ordered = sort_by_similarity(MEAN_CODES[[FILLER, place]], passage, tiling)
+    assert ordered[0] == tiling[1]  # tokens 4 to 7
+    # windows that are equally similar stay in their order
+    assert sort_by_similarity(MEAN_CODES[[FILLER]], passage, tiling) == tuple(tiling)

@@ -1,4 +1,5 @@
-"""recipes/demo: its questions in free English, and the table of groups."""
+"""The demo's questions in free English point at their answers, and its table has a column for every
+group of test speech."""
 
 import json
 
@@ -13,33 +14,47 @@ def test_every_answer_in_free_english_occurs_once_in_its_passage_where_the_file_
     paragraphs = [paragraph for article in content["data"] for paragraph in article["paragraphs"]]
     assert len(paragraphs) == 12
     for paragraph in paragraphs:
-        text = paragraph["context"]
+        passage = paragraph["context"]
         assert len(paragraph["qas"]) == 4
-        for asked in paragraph["qas"]:
-            (answer,) = asked["answers"]
-            start, words = answer["answer_start"], answer["text"]
-            assert text[start : start + len(words)] == words
-            assert text.lower().count(words.lower()) == 1
-            assert len(words.split()) <= 6
+        for question in paragraph["qas"]:
+            (answer,) = question["answers"]
+            start, text = answer["answer_start"], answer["text"]
+            assert passage[start : start + len(text)] == text
+            assert passage.lower().count(text.lower()) == 1
+            assert len(text.split()) <= 6
 
 
-def write_results(folder, scores):
-    """FF1 by system, in clean speech or in noise."""
-    rows = []
-    for (system, snr), value in scores.items():
-        place = ("clean", None) if snr is None else ("pink", snr)
-        rows.append(Row("qa", system, "", *place, "ff1", value, None, None, 9, 0, ""))
+def ff1_row(system, value, snr_db=None):
+    """Make a row of results: FF1 of a system in clean speech, or in pink noise at an SNR in dB."""
+    return Row(
+        task="qa",
+        system=system,
+        encoder="",
+        condition="clean" if snr_db is None else "pink",
+        snr_db=snr_db,
+        metric="ff1",
+        value=value,
+        low=None,
+        high=None,
+        n=9,
+        seed=0,
+        card="",
+    )
+
+
+def write_results(folder, *rows):
     append_rows(folder / "results.jsonl", rows)
 
 
-def test_the_table_of_groups_has_a_column_a_group(tmp_path):
-    write_results(tmp_path, {("dual", None): 80.0, ("dual", 5.0): 40.0, ("dual", 0.0): 1.0})
-    write_results(tmp_path / "held-out", {("dual", None): 60.0})
+def test_the_table_of_groups_has_a_column_for_every_group(tmp_path):
+    in_noise = [ff1_row("dual", 40.0, snr_db=5.0), ff1_row("dual", 1.0, snr_db=0.0)]
+    write_results(tmp_path, ff1_row("dual", 80.0), *in_noise)
+    write_results(tmp_path / "held-out", ff1_row("dual", 60.0))
     write_json(tmp_path / "held-out/corpus/card.json", {"unknown_words": {"test": {"words": 65}}})
-    write_results(tmp_path / "festival", {("dual", None): 70.0})
-    write_results(tmp_path / "free", {("dual", None): 10.0, ("text", None): 90.0})
-    others = (f"festival={tmp_path}/festival", f"free English by festival={tmp_path}/free")
-    script("demo/groups.py").main(tmp_path, *others)
+    write_results(tmp_path / "festival", ff1_row("dual", 70.0))
+    write_results(tmp_path / "free", ff1_row("dual", 10.0), ff1_row("text", 90.0))
+    groups = (f"festival={tmp_path}/festival", f"free English by festival={tmp_path}/free")
+    script("demo/groups.py").main(tmp_path, *groups)
     table = read_json(tmp_path / "groups.json")
     assert table["columns"][-2:] == ["festival", "free English by festival"]
     assert table["rows"] == [

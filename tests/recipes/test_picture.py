@@ -1,15 +1,14 @@
-"""The headline tables say what the cards of the set that ships say: all of it in
-recipes/units/RESULTS.md, a part in README.md."""
+"""The tables of results have the scores that the cards of the set that ships have: all of them in
+recipes/units/RESULTS.md, a part in README.md; and the picture has those of README.md."""
 
 import importlib
 from pathlib import Path
 
-from speechssl.artifacts import read_json
-
 picture = importlib.import_module("recipes.picture")
 
 ROOT = Path(__file__).parents[2]
-COLUMNS = {  # condition of a card -> column of the table in RESULTS.md
+RESULTS = "recipes/units/RESULTS.md"
+COLUMNS = {  # condition of a card -> column of the table in RESULTS
     "clean": "clean",
     "pink 5 dB": "pink noise, 5 dB",
     "kitchen 5 dB": "kitchen, 5 dB",
@@ -24,54 +23,45 @@ README_COLUMNS = {  # condition -> column of the table in README.md, which has n
 }
 
 
-def scores_of_cards() -> dict[tuple[str, str], str]:
-    """Return "value [low, high]" of FF1 by system and condition."""
+def read_ff1_of_cards() -> dict[tuple[str, str], str]:
+    """Return (system, condition) -> FF1 as the tables write it: "value [low, high]"."""
     scores = {}
-    for card in (ROOT / "speechssl/models/people-en").glob("*/card.json"):
-        for key, score in read_json(card).get("scores", {}).items():
-            system, metric, condition = key.replace(", ", " ", 1).split(" ", 2)
-            if metric == "ff1" and condition in COLUMNS:
-                interval = f"{score['low']:.1f}, {score['high']:.1f}"
-                scores[system, condition] = f"{score['value']:.1f} [{interval}]"
+    for score in picture.read_scores(ROOT / "speechssl/models/people-en").itertuples():
+        if score.metric == "ff1" and score.condition in COLUMNS:
+            text = f"{score.value:.1f} [{score.low:.1f}, {score.high:.1f}]"
+            scores[score.system, score.condition] = text
     return scores
 
 
-def cells_of(page: str, corner: str) -> dict[tuple[str, str], str]:
-    """Return the cells of the first table whose first column is called `corner`, by the headings of
-    row and column."""
-    lines = (ROOT / page).read_text().splitlines()
-    first = next(i for i, line in enumerate(lines) if line.startswith(f"| {corner} |"))
-    _, *columns = (cell.strip() for cell in lines[first].strip("|").split("|"))
+def read_cells(page: str, heading: str) -> dict[tuple[str, str], str]:
+    """Read the table with this heading; a system's remark in brackets is left out."""
     cells = {}
-    for line in lines[first + 2 :]:
-        if not line.startswith("|"):
-            break
-        row, *values = (cell.strip() for cell in line.strip("|").split("|"))
-        for column, value in zip(columns, values, strict=True):
-            cells[row.partition(" (")[0], column] = value
+    for (row, column), cell in picture.read_table(ROOT / page, heading).items():
+        cells[row.partition(" (")[0], column] = cell
     return cells
 
 
 def test_the_table_of_the_set_that_ships_agrees_with_the_cards():
-    cells, scores = cells_of("recipes/units/RESULTS.md", "FF1"), scores_of_cards()
+    cells = read_cells(RESULTS, "FF1")
+    scores = read_ff1_of_cards()
     for (system, condition), score in scores.items():
         assert cells[system, COLUMNS[condition]] == score
     assert len(scores) == 21  # dual and speechbert in five, the cascades in four, text in three
 
 
-def test_the_headline_table_agrees_with_the_cards():
-    cells, scores = cells_of("README.md", "MiniSQA"), scores_of_cards()
-    checked = 0
-    for (system, condition), score in scores.items():
+def test_the_table_minisqa_of_the_readme_agrees_with_the_cards():
+    cells = read_cells("README.md", "MiniSQA")
+    compared = 0
+    for (system, condition), score in read_ff1_of_cards().items():
         row = "text: true words" if system == "text" else system
         cell = cells.get((row, README_COLUMNS.get(condition, "")), "")
         if cell:
             assert cell.startswith(score)
-            checked += 1
-    assert checked == 11  # dual and cascade-ctc in four columns, text in three
+            compared += 1
+    assert compared == 11  # dual and cascade-ctc in four columns, text in three
 
 
-def test_the_picture_has_every_score_of_the_first_table():
+def test_the_picture_has_every_score_of_the_table_squad():
     real = picture.read_real_questions(ROOT / "README.md")
     assert list(real.columns) == ["system", "speech", "value", "low", "high"]
     assert len(real) == 9  # five systems by two synthesisers, one of them by one
@@ -79,8 +69,8 @@ def test_the_picture_has_every_score_of_the_first_table():
     assert (real.value <= real.high).all()
 
 
-def test_every_score_of_the_first_table_stands_in_the_tables_of_the_recipe():
+def test_every_score_of_the_table_squad_stands_in_the_tables_of_the_recipe():
     tables = (ROOT / "recipes/real_questions/RESULTS.md").read_text().replace("**", "")
-    for cell in cells_of("README.md", "SQuAD").values():
+    for cell in read_cells("README.md", "SQuAD").values():
         for score in picture.CELL.finditer(cell):
-            assert f"{score[1]} [{score[2]}, {score[3]}]" in tables
+            assert score[0] in tables

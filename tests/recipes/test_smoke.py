@@ -58,7 +58,7 @@ def smoke(recipe, exp, *arguments, script="run.sh", **environment):
     return run(f"{recipe}/{script}", config, str(exp), *arguments, **environment).stdout
 
 
-def systems(results):
+def read_systems(results):
     """Return the systems that have rows."""
     return {row.name for row in read_rows(results)}
 
@@ -85,9 +85,9 @@ def write_noise(path):
 def test_minisqa(tmp_path):
     smoke("minisqa", tmp_path)
     listeners = {"dual", *CASCADES, "speechbert"}
-    assert systems(tmp_path / "held-out/results.jsonl") == listeners
-    assert systems(tmp_path / "results.jsonl") >= listeners | {"dual-1-scratch", "dual-random"}
-    assert systems(tmp_path / "retrieval/results.jsonl") >= {"bm25-ctc", "embeddings-units@20"}
+    assert read_systems(tmp_path / "held-out/results.jsonl") == listeners
+    assert read_systems(tmp_path / "results.jsonl") >= listeners | {"dual-1-scratch", "dual-random"}
+    assert read_systems(tmp_path / "retrieval/results.jsonl") >= {"bm25-ctc", "embeddings-units@20"}
     compared = read_json(tmp_path / "compare/compare.json")["corpora"][0]
     assert {c["system"] for c in compared["cells"]} >= {"cascade-ctc-small", "cascade-simulated@30"}
     title = read_json(tmp_path / "tables/held-out.json")["title"]
@@ -110,7 +110,7 @@ def test_nmsqa(tmp_path):
 def test_slue_sqa5(tmp_path):
     smoke("slue_sqa5", tmp_path)
     expected = {"dual", "speechbert", *CASCADES, "text"}
-    assert systems(tmp_path / "verified_test/results.jsonl") == expected
+    assert read_systems(tmp_path / "verified_test/results.jsonl") == expected
     assert read_json(tmp_path / "models/units.card.json")["K"] == 20
 
 
@@ -198,8 +198,8 @@ def test_odsqa_as_text(tmp_path):
     run("odsqa/text.sh", "recipes/odsqa/text-smoke.yaml", str(exp), str(source))
     counts = [len(load_corpus(exp / "corpus", split).questions) for split in ("train", "dev")]
     assert counts == [3, 1]
-    assert systems(exp / "written/results.jsonl") == {"text"}
-    assert systems(exp / "test-textq/results.jsonl") == {"cascade-given"}
+    assert read_systems(exp / "written/results.jsonl") == {"text"}
+    assert read_systems(exp / "test-textq/results.jsonl") == {"cascade-given"}
     rows = read_json(exp / "table.json")["rows"]
     assert {row[0] for row in rows} == {"written", "test-textq"}
 
@@ -215,8 +215,8 @@ def test_odsqa(tmp_path):
         listeners = {*CASCADES}
         if reader == "plain":
             listeners |= {"dual", "speechbert"}
-        assert systems(exp / f"test/{reader}/results.jsonl") == {*listeners, "text"}
-        of_odsqa = systems(exp / f"test-textq/{reader}/results.jsonl")
+        assert read_systems(exp / f"test/{reader}/results.jsonl") == {*listeners, "text"}
+        of_odsqa = read_systems(exp / f"test-textq/{reader}/results.jsonl")
         assert of_odsqa == {*listeners, "cascade-given"}
     assert len(read_json(exp / "test/tables/readers.json")["rows"]) == 11
     errors = read_json(exp / "errors/tables/errors.json")["rows"]
@@ -227,7 +227,7 @@ def test_odsqa(tmp_path):
 def test_real_questions(tmp_path):
     printed = smoke("real_questions", tmp_path)
     assert "| cascade-ctc | clean |" in printed.partition("## Where cascades lose")[2]
-    assert systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
+    assert read_systems(tmp_path / "spoken/results.jsonl") == {"text", *CASCADES}
     card = read_json(tmp_path / "text-qa/card.json")
     assert card["licences"]["trained_on"][-1].startswith("squad and minisqa, CC BY-SA 4.0")
 
@@ -240,11 +240,11 @@ def test_textless(tmp_path):
     arms = {"dual", "dual-taught", "dual-text", "dual-scratch"}
     for part in ("on-dev", "on-test", "on-some"):
         expected = {*arms, *CASCADES, "speechbert", "text"}
-        assert systems(out / part / "results.jsonl") == expected
+        assert read_systems(out / part / "results.jsonl") == expected
     cards = {arm: read_json(out / f"models/{arm}/card.json") for arm in ("dual", "dual-2")}
     assert (cards["dual"]["passages"], cards["dual-2"]["passages"]) == (8, 4)
     assert len(read_json(out / "curve.json")["rows"]) == 5
-    assert "embeddings-taught@100" in systems(out / "retrieval-dev/results.jsonl")
+    assert "embeddings-taught@100" in read_systems(out / "retrieval-dev/results.jsonl")
 
 
 @long
@@ -256,8 +256,8 @@ def test_textless_reads_pieces_of_phones(tmp_path):
     cards = [read_json(out / f"models-phones/{arm}/card.json") for arm in ("taught", "dual-text")]
     assert len({card["units"]["pieces"] for card in cards}) == 1
     expected = {"dual-taught", "dual-text", *CASCADES, "text"}
-    assert systems(out / "on-test-phones/results.jsonl") == expected
-    assert "embeddings-taught@100" in systems(out / "retrieval-phones-dev/results.jsonl")
+    assert read_systems(out / "on-test-phones/results.jsonl") == expected
+    assert "embeddings-taught@100" in read_systems(out / "retrieval-phones-dev/results.jsonl")
 
 
 @long
@@ -277,7 +277,7 @@ def test_superb_goes_on_where_it_was_killed(tmp_path):
     rows = {(r.name, r.encoder, r.condition) for r in read_rows(exp / "results.jsonl")}
     for condition in ("clean", "seen-m+g+r", "unseen-held-out", "unseen-street"):
         assert {(task, "robust", condition) for task in ORDER} <= rows
-    assert systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
+    assert read_systems(exp / "fsdd/results.jsonl") == {"ks", "sid"}
     assert "Which layers the tasks use" in (exp / "report.html").read_text()
 
 
@@ -352,7 +352,7 @@ def test_units_and_their_readers(tmp_path):
     assert first["start"] == read_json(model_folder() / "dual/card.json")["weights"]
     assert last["start"] == first["weights"]
     expected = {"dual", "speechbert", *CASCADES, "text"}
-    assert systems(exp / "measure/test-espeak/results.jsonl") == expected
+    assert read_systems(exp / "measure/test-espeak/results.jsonl") == expected
     assert "held-out-words" in printed
     scores = read_json(exp / "shipped/people-en/dual/card.json")["scores"]
     assert scores["dual ff1, held-out-words"]["n"] >= 1
@@ -434,9 +434,9 @@ def test_the_demo_by_processes_of_its_own(tmp_path):
     listeners = {"dual", *CASCADES, "speechbert"}
     assert groups["columns"][:2] == ["system", "espeak-ng"]
     assert groups["columns"][-1].startswith("free English")
-    assert systems(tmp_path / "results.jsonl") == listeners
+    assert read_systems(tmp_path / "results.jsonl") == listeners
     assert {row[0] for row in groups["rows"]} == listeners | {"text"}
-    assert systems(tmp_path / "free-english/results.jsonl") == listeners | {"text"}
+    assert read_systems(tmp_path / "free-english/results.jsonl") == listeners | {"text"}
     # the page has recordings of questions that the two systems answer differently
     page = (tmp_path / "report.html").read_text()
     assert "the FF1 of dual and cascade-ctc differs" in page

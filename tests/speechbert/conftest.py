@@ -1,5 +1,5 @@
-"""A tiny corpus with words and answers, a recogniser and options: all three stages in a second or
-two."""
+"""A tiny corpus with words and answers, a recogniser, and options with which all three stages of
+SpeechBERT take a second or two."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,15 @@ from speechssl.units.features import encoder_features
 
 from ..files import change_lines
 
-SPOKEN = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
+TIMED_WORDS = [["lost", 0.05, 0.2], ["silver", 0.2, 0.35], ["lantern", 0.4, 0.5]]
 
 
 @pytest.fixture
 def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
     root = mini_corpus((16_000, 24_123, 20_000))
     answers = [{"text": "silver", "start": 0.2, "end": 0.35}]
-    change_lines(root / "train/passages.jsonl", {"words": SPOKEN})
-    change_lines(root / "train/questions.jsonl", {"words": SPOKEN[:2], "answers": answers})
+    change_lines(root / "train/passages.jsonl", {"words": TIMED_WORDS})
+    change_lines(root / "train/questions.jsonl", {"words": TIMED_WORDS[:2], "answers": answers})
 
     def load(name):
         return text_encoder(max_position_embeddings=256), tokenizer
@@ -37,16 +37,16 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
 
 @pytest.fixture(scope="session")
 def recogniser(encoder):
-    """Untrained: it recognises something, here and there."""
+    """An untrained recogniser, with weights such that it writes a few random words."""
     torch.manual_seed(0)
     vocabulary = CtcVocabulary.english()
     head = CtcHead(HeadShape(width=32, symbols=len(vocabulary), projection=8, lstm_width=8))
     with torch.no_grad():
         head.output.weight.mul_(30)
         head.output.bias[vocabulary.symbols.index("|")] += 3
-    made = CtcRecogniser(encoder, head, vocabulary, "ctc", layer=1)
-    made.card = {"asr": "r"}
-    return made
+    untrained = CtcRecogniser(encoder, head, vocabulary, "ctc", layer=1)
+    untrained.card = {"asr": "r"}
+    return untrained
 
 
 @pytest.fixture(scope="session")
@@ -54,12 +54,14 @@ def features(encoder):
     return encoder_features(encoder, 1, 1)
 
 
-def training(steps, rate=1e-3, **changes):
-    return TrainingOptions(steps, rate, 1, **{"save_every": 2, "bf16": False} | changes)
+def training(steps, rate=1e-3):
+    return TrainingOptions(steps, rate, warmup_steps=1, save_every=2, bf16=False)
 
 
 @pytest.fixture
 def options():
+    """A function that makes the options of a training from the steps of its three stages."""
+
     def make(words=4, masked=4, spans=4, **changes):
         qa = QaOptions(training(spans), batch=2, window=16, stride=8, answer=5)
         small = {"word_batch": 8, "word_width": 8, "mask_batch": 4, "mask_window": 8}
@@ -70,9 +72,10 @@ def options():
     return make
 
 
-def train_on(corpus, features, out, made, recogniser=None, start=None):
-    train.fit_speechbert(replace(made, corpus=corpus, out=out, start=start), features, recogniser)
+def train_on(corpus, features, out, options, recogniser=None, start=None):
+    o = replace(options, corpus=corpus, out=out, start=start)
+    train.fit_speechbert(o, features, recogniser)
 
 
-def without_spans(made, **changes):
-    return replace(made, stages=replace(made.stages, spans=False), **changes)
+def without_spans(options):
+    return replace(options, stages=replace(options.stages, spans=False))

@@ -1,5 +1,5 @@
-"""The code of an audio word: it does not depend on padding, it is drawn to the word's text
-embedding, and it rebuilds the word."""
+"""The models of SpeechBERT: the code of an audio word does not depend on padding, goes to the
+word's text embedding and rebuilds the word; and masked words are predicted in text and speech."""
 
 from dataclasses import replace
 
@@ -12,147 +12,182 @@ from speechssl.dual.model import SpanModel
 from speechssl.speechbert.data import NONE, MaskedBatches, WordBatches, WordTable
 from speechssl.speechbert.model import MaskedWords, WordAutoencoder, WordEncoder, look_up
 
-D, E = 6, 10
+D = 6  # features
+E = 10  # code
 VOCABULARY = ("silver", "lantern", "peter", "london")
 
 
 @pytest.fixture(scope="module")
-def table(tokenizer):
-    """120 words of four kinds, each with its own features that go from one place to another, at
-    different speeds, with noise."""
+def table():
+    """The table of 120 words of VOCABULARY: the features of a word go on a straight line from its
+    first point to its last, at a random speed, with noise."""
     rng = np.random.default_rng(0)
-    ends = rng.normal(size=(len(VOCABULARY), 2, D)) * 2
-    kinds, lengths = rng.integers(len(VOCABULARY), size=120), rng.integers(4, 12, size=120)
-    ways = [np.linspace(*ends[k], n) for k, n in zip(kinds, lengths, strict=True)]
-    features = np.concatenate(ways) + 0.2 * rng.normal(size=(lengths.sum(), D))
+    points = rng.normal(size=(len(VOCABULARY), 2, D)) * 2  # first and last of every word
+    words = rng.integers(len(VOCABULARY), size=120)
+    lengths = rng.integers(4, 12, size=120)
+    lines = [np.linspace(*points[word], n) for word, n in zip(words, lengths, strict=True)]
+    features = np.concatenate(lines) + 0.2 * rng.normal(size=(lengths.sum(), D))
     stops = np.cumsum(lengths)
     rows = np.stack([stops - lengths, stops], 1)
-    return WordTable(features.astype(np.float16), rows, tuple(VOCABULARY[k] for k in kinds), {})
+    texts = tuple(VOCABULARY[word] for word in words)
+    return WordTable(features.astype(np.float16), rows, texts, sequences={})
 
 
 EMBEDDINGS = torch.randn(len(VOCABULARY), E, generator=torch.Generator().manual_seed(1))
 
 
-def batches_of(table, count, size, seed=0):
+def make_batches(table, count, size, seed=0):
+    """Make batches of the first `count` words of a table, whose targets are their EMBEDDINGS."""
     embeddings = EMBEDDINGS[[VOCABULARY.index(text) for text in table.texts]]
     return WordBatches(table, np.arange(count), embeddings.__getitem__, size, seed)
 
 
-def trained(table, steps=80):
+def train_autoencoder(table, steps=80):
+    """Train an autoencoder; return it and the losses of every step."""
     torch.manual_seed(0)
-    model = WordAutoencoder(WordEncoder(D, E, 16).fit_scale(table), 1.0)
-    batches = batches_of(table, len(table.rows), 24)
-    optimiser, seen = torch.optim.Adam(model.parameters(), 1e-2), []
+    model = WordAutoencoder(WordEncoder(D, E, width=16).fit_scale(table), pull=1.0)
+    batches = make_batches(table, len(table.rows), 24)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
     for step in range(steps):
-        found = model(**batches(step))
+        outputs = model(**batches(step))
         optimiser.zero_grad()
-        found["loss"].backward()
+        outputs["loss"].backward()
         optimiser.step()
-        seen.append({name: float(value.detach()) for name, value in found.items()})
-    return model, seen
+        losses.append({name: float(value.detach()) for name, value in outputs.items()})
+    return model, losses
 
 
 @pytest.mark.slow
 def test_the_autoencoder_rebuilds_words_and_its_codes_go_to_their_embeddings(table):
-    model, seen = trained(table)
-    assert seen[-1]["distance"] < 0.2 * seen[0]["distance"]
-    assert seen[-1]["rebuilt"] < 0.6 * seen[0]["rebuilt"]
+    model, losses = train_autoencoder(table)
+    assert losses[-1]["distance"] < 0.2 * losses[0]["distance"]
+    assert losses[-1]["rebuilt"] < 0.6 * losses[0]["rebuilt"]
     codes = model.encoder.eval().encode_words(table)
-    assert [VOCABULARY[i] for i in torch.cdist(codes, EMBEDDINGS).argmin(1)] == list(table.texts)
+    nearest = torch.cdist(codes, EMBEDDINGS).argmin(1)
+    assert [VOCABULARY[i] for i in nearest] == list(table.texts)
 
 
 @pytest.mark.parametrize("filler", [0.0, 1e4])
-def test_what_lies_in_the_padding_never_matters(filler):
+def test_values_in_the_padding_never_matter(filler):
     torch.manual_seed(0)
-    model = WordAutoencoder(WordEncoder(D, E, 8))
-    lengths, targets = torch.tensor([5, 1, 9]), torch.randn(3, E)
+    model = WordAutoencoder(WordEncoder(D, E, width=8))
+    lengths = torch.tensor([5, 1, 9])
+    targets = torch.randn(3, E)
     words = [torch.randn(int(n), D) for n in lengths]
     batch = torch.full((3, 14, D), filler)
     for row, word in enumerate(words):
         batch[row, : len(word)] = word
-    own = [
-        (word[None], n[None], t[None]) for word, n, t in zip(words, lengths, targets, strict=True)
-    ]
     with torch.no_grad():
-        alone = torch.cat([model.encoder(word, n) for word, n, _ in own])
-        assert torch.allclose(model.encoder(batch, lengths), alone, atol=1e-5)
-        mean = np.mean([float(model(*one)["loss"]) for one in own])
-        assert float(model(batch, lengths, targets)["loss"]) == pytest.approx(mean, rel=1e-4)
+        codes, losses = [], []  # of every word alone
+        for word, length, target in zip(words, lengths, targets, strict=True):
+            codes.append(model.encoder(word[None], length[None]))
+            losses.append(float(model(word[None], length[None], target[None])["loss"]))
+        assert torch.allclose(model.encoder(batch, lengths), torch.cat(codes), atol=1e-5)
+        loss = float(model(batch, lengths, targets)["loss"])
+    assert loss == pytest.approx(np.mean(losses), rel=1e-4)
 
 
-def test_a_batch_depends_on_seed_and_step_only_and_an_epoch_sees_every_word_once(table):
-    batches, again, other = (batches_of(table, 96, 24, seed) for seed in (0, 0, 1))
-    same = again(3)
-    assert all(torch.equal(value, same[name]) for name, value in batches(3).items())
-    assert not torch.equal(batches(0)["lengths"], other(0)["lengths"])
+def test_a_batch_of_words_depends_on_seed_and_step_only(table):
+    first = make_batches(table, count=96, size=24)(3)
+    again = make_batches(table, count=96, size=24)(3)
+    for name, value in first.items():
+        assert torch.equal(value, again[name])
+    other = make_batches(table, count=96, size=24, seed=1)(3)
+    assert not torch.equal(first["lengths"], other["lengths"])
+
+
+def test_an_epoch_has_every_word_once(table):
+    batches = make_batches(table, count=96, size=24)
     lengths = np.concatenate([batches(step)["lengths"] for step in range(4)])
     assert sorted(lengths) == sorted(np.diff(table.rows[:96], axis=1)[:, 0])
-    assert len(batches_of(table, 5, 24)(7)["lengths"]) == 5  # fewer words than a batch are one
 
 
-# ---- masked words: what is chosen, what it becomes, what is to be predicted, and that it can be
-# learnt from text and from speech
+def test_fewer_words_than_a_batch_are_one_batch(table):
+    assert len(make_batches(table, count=5, size=24)(7)["lengths"]) == 5
 
 
-V, N = 40, 30
+# ---- masked words
+
+
+V = 40  # word pieces, the first five of them specials
+N = 30  # audio words, with the ids V to V + N - 1
 CLS, SEP, PAD, MASK = SPECIALS = (2, 3, 0, 4)
 
 
-def text(ids):
-    ids = np.asarray(ids)
+def make_text(ids):
+    """Make a sentence of word pieces, each of which is its own target."""
     return ids, list(ids[:, None])
-
-
-def speech(numbers, targets):
-    return V + np.asarray(numbers), [np.asarray(t, np.int64) for t in targets]
 
 
 @pytest.fixture
 def batches():
+    """Batches of three texts and of one recording of N audio words, which have in turn two word
+    pieces, none and one."""
     rng = np.random.default_rng(0)
-    written = [text(rng.integers(5, V, n)) for n in (3, 40, 90)]
-    spoken = speech(np.arange(N), [([7, 8], [], [9])[n % 3] for n in range(N)])
-    return MaskedBatches(written, [spoken], SPECIALS, V, N, size=8, window=20, share=0.3)
+    texts = [make_text(rng.integers(5, V, n)) for n in (3, 40, 90)]
+    targets = [np.array(([7, 8], [], [9])[n % 3], np.int64) for n in range(N)]
+    recording = V + np.arange(N), targets
+    return MaskedBatches(
+        text=texts,
+        speech=[recording],
+        specials=SPECIALS,
+        vocabulary=V,
+        words=N,
+        size=8,
+        window=20,
+        share=0.3,
+    )
 
 
 def test_half_of_a_batch_is_text_and_half_is_speech(batches):
     batch = batches(0)
     assert batch["speech"].tolist() == [0] * 4 + [1] * 4
     for row in range(8):
-        body = batch["ids"][row][batch["mask"][row].bool()]
-        assert body[0] == CLS
-        assert body[-1] == SEP
-        assert len(body) <= 22
-        spoken = (body[1:-1] >= V) | (body[1:-1] == MASK)
-        assert spoken.all() if row >= 4 else not (body >= V).any()
+        ids = batch["ids"][row][batch["mask"][row].bool()]
+        assert ids[0] == CLS
+        assert ids[-1] == SEP
+        assert len(ids) <= 20 + 2
+        if batch["speech"][row]:
+            assert ((ids[1:-1] >= V) | (ids[1:-1] == MASK)).all()
+        else:
+            assert (ids < V).all()
 
 
-def test_audio_words_are_to_be_predicted_as_their_text_and_not_where_that_is_unknown(batches):
-    seen = set()
+def test_the_targets_of_audio_words_are_the_pieces_of_their_text(batches):
+    targets = set()
     for step in range(10):
         for row in batches(step)["targets"][4:].reshape(-1, 2).tolist():
-            seen.add(tuple(x for x in row if x != NONE))
-    assert seen == {(), (7, 8), (9,)}
+            targets.add(tuple(piece for piece in row if piece != NONE))
+    assert targets == {(), (7, 8), (9,)}
+
+
+def test_a_batch_of_masked_words_depends_on_the_step_only(batches):
     assert torch.equal(batches(5)["ids"], batches(5)["ids"])
     assert batches(5)["ids"].tolist() != batches(6)["ids"].tolist()
 
 
-def test_chosen_words_are_masked_replaced_or_kept_as_bert_has_it(batches):
-    chosen = {"masked": 0, "kept": 0, "replaced": 0}
+def test_predicted_words_are_masked_replaced_or_kept_as_in_bert(batches):
+    counts = {"masked": 0, "kept": 0, "replaced": 0}
+    original, pieces = make_text(np.arange(5, V))
     for seed in range(40):
         rng = np.random.default_rng(seed)
-        sentence = text(np.arange(5, V))
-        ids, targets = replace(batches, window=V).mask_sentence(rng, sentence)
-        for given, wanted, before in zip(ids[1:-1], targets[1:-1, 0], sentence[0], strict=True):
-            if wanted == NONE:
-                assert given == before
+        ids, targets = replace(batches, window=V).mask_sentence(rng, (original, pieces))
+        for read, target, before in zip(ids[1:-1], targets[1:-1, 0], original, strict=True):
+            if target == NONE:
+                assert read == before
                 continue
-            assert wanted == before
-            chosen["masked" if given == MASK else "kept" if given == before else "replaced"] += 1
-    total = sum(chosen.values())
+            assert target == before
+            if read == MASK:
+                counts["masked"] += 1
+            elif read == before:
+                counts["kept"] += 1
+            else:
+                counts["replaced"] += 1
+    total = sum(counts.values())
     assert total == pytest.approx(0.3 * 35 * 40, rel=0.2)
-    assert chosen["masked"] / total == pytest.approx(0.8, abs=0.06)
-    assert chosen["kept"] / total == pytest.approx(0.1, abs=0.05)
+    assert counts["masked"] / total == pytest.approx(0.8, abs=0.06)
+    assert counts["kept"] / total == pytest.approx(0.1, abs=0.05)
 
 
 @pytest.fixture
@@ -165,14 +200,18 @@ def model(text_encoder, tokenizer):
 
 
 def test_the_loss_is_a_mean_over_sequences_of_means_over_positions_and_pieces(model):
-    ids = torch.tensor([[2, 4, 6, 3], [2, V + 1, 4, 3]])
+    ids = torch.tensor([[CLS, MASK, 6, SEP], [CLS, V + 1, MASK, SEP]])
     targets = torch.full((2, 4, 2), NONE)
-    targets[0, 1, 0], targets[1, 1], targets[1, 2, 0] = 6, torch.tensor([7, 8]), 9
-    mask, speech_rows = torch.ones_like(ids), torch.tensor([0, 1])
+    targets[0, 1, 0] = 6
+    targets[1, 1] = torch.tensor([7, 8])
+    targets[1, 2, 0] = 9
+    mask = torch.ones_like(ids)
     with torch.no_grad():
         inputs = model.reader.inputs(look_up(model.embeddings, model.codes, ids), mask, None)
         hidden = model.transform(model.reader.encoder(**inputs).last_hidden_state)
-        logp = (hidden @ model.embeddings.T + model.bias).log_softmax(-1)
-        found = float(model(ids, mask, targets, speech_rows)["loss"])
-    wanted = -(logp[0, 1, 6] + ((logp[1, 1, 7] + logp[1, 1, 8]) / 2 + logp[1, 2, 9]) / 2) / 2
-    assert found == pytest.approx(float(wanted), rel=1e-5)
+        log_probs = (hidden @ model.embeddings.T + model.bias).log_softmax(-1)
+        loss = float(model(ids, mask, targets, speech=torch.tensor([0, 1]))["loss"])
+    of_text = log_probs[0, 1, 6]
+    two_pieces = (log_probs[1, 1, 7] + log_probs[1, 1, 8]) / 2
+    of_speech = (two_pieces + log_probs[1, 2, 9]) / 2
+    assert loss == pytest.approx(-float(of_text + of_speech) / 2, rel=1e-5)

@@ -1,5 +1,5 @@
-"""Training in three stages: what it is made from is written down, other inputs are refused, a
-killed run goes on."""
+"""SpeechBERT is trained in three stages: the card names the inputs, other inputs are refused, a
+killed run goes on; and it is transferred to another encoder."""
 
 import shutil
 from dataclasses import replace
@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import data_hash, load_corpus
-from speechssl.dual.train import mean_ff1
+from speechssl.dual.train import average_ff1
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
@@ -35,18 +35,26 @@ from ..files import change_lines, read_lines, refused, untouched
 from .conftest import train_on, training, without_spans
 
 
-def weights(folder):
+def load_weights_of(folder):
     return {**load_file(folder / "words.safetensors"), **load_file(folder / "model.safetensors")}
 
 
+def assert_same_weights(one, other):
+    weights, other_weights = load_weights_of(one), load_weights_of(other)
+    assert weights.keys() == other_weights.keys()
+    for name, weight in weights.items():
+        assert torch.equal(weight, other_weights[name]), name
+
+
 @pytest.mark.slow
-def test_all_three_stages_are_run_once_and_the_card_says_of_what(
+def test_all_three_stages_are_run_once_and_the_card_names_their_inputs(
     corpus, features, recogniser, options, tmp_path
 ):
     out = tmp_path / "speechbert"
     train_on(corpus, features, out, options(), recogniser)
     _, _, layout, card = load_weights(out)
-    assert (layout.size, layout.start_weight, layout.end_weight) == (16, 1, 1)
+    assert layout.size == 16
+    assert (layout.start_weight, layout.end_weight) == (1, 1)
     assert card["features"] == features.card
     assert card["recogniser"] == "r"
     assert card["text_encoder"] == "minilm"
@@ -67,75 +75,86 @@ def test_a_killed_run_goes_on_to_the_same_weights(
 ):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train_on(corpus, features, whole, options(), recogniser)
-    with dies_at(MaskedBatches, 3):
+    with dies_at(MaskedBatches, step=3):
         train_on(corpus, features, killed, options(), recogniser)
     assert (killed / "checkpoints/masked/checkpoint-2").is_dir()
     assert not (killed / "card.json").exists()
     train_on(corpus, features, killed, options(), recogniser)
-    wanted, found = weights(whole), weights(killed)
-    assert wanted.keys() == found.keys()
-    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+    assert_same_weights(whole, killed)
 
 
 def test_other_inputs_are_refused_and_named(corpus, features, options, tmp_path):
-    out, made = tmp_path / "speechbert", options(1, 0, 1)
-    train_on(corpus, features, out, made)
-    # there are two stages without masked words
-    assert list(load_weights(out)[3]["training"]) == ["spans", "words"]
-    refused(r"\(options\.spans", train_on, corpus, features, out, without_spans(made))
-    refused(r"features\.encoder", train_on, corpus, load_features("mfcc", 0), out, made)
+    out = tmp_path / "speechbert"
+    two_stages = options(words=1, masked=0, spans=1)
+    train_on(corpus, features, out, two_stages)
+    assert list(read_json(out / "card.json")["training"]) == ["spans", "words"]
+    refused(r"\(options\.spans", train_on, corpus, features, out, without_spans(two_stages))
+    refused(r"features\.encoder", train_on, corpus, load_features("mfcc", 0), out, two_stages)
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_a_reader_of_words_and_says_so(
+def test_training_starts_from_a_reader_of_words_and_the_card_names_it(
     corpus, features, options, tmp_path, tokenizer
 ):
     start = tmp_path / "text-qa"
     train_text_qa(TrainTextQa(corpus=corpus, out=start, qa=options().qa))
-    reader, embeddings, _, _ = make_text_model(options().qa, start)
-    rows = embeddings[[tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]]
-    assert torch.equal(reader.embedding.weight.detach(), rows)
-    assert len(embeddings) == len(tokenizer)
-    train_on(corpus, features, tmp_path / "out", options(1, 1, 1), start=start)
-    assert load_weights(tmp_path / "out")[3]["start"] == read_json(start / "card.json")["weights"]
+    text = make_text_model(options().qa, start)
+    specials = [tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id]
+    assert torch.equal(text.reader.embedding.weight.detach(), text.embeddings[specials])
+    assert len(text.embeddings) == len(tokenizer)
+    few_steps = options(words=1, masked=1, spans=1)
+    train_on(corpus, features, tmp_path / "out", few_steps, start=start)
+    card = read_json(tmp_path / "out/card.json")
+    assert card["start"] == read_json(start / "card.json")["weights"]
 
 
 def test_texts_without_times_are_aligned(corpus, recogniser):
-    stripped = {"words": [], "text": "Lost, silver 1999 lantern's"}
-    change_lines(corpus / "train/passages.jsonl", stripped)
+    without_times = {"words": [], "text": "Lost, silver 1999 lantern's"}
+    change_lines(corpus / "train/passages.jsonl", without_times)
     record = load_corpus(corpus, "train").passages["p1"]
     samples = np.random.default_rng(0).uniform(-0.5, 0.5, 24_123).astype(np.float32)
-    found = find_words(record, samples, recogniser)
-    assert [w.text for w in found] == ["Lost", "silver", "1999", "lantern's"]
-    assert all(0 <= w.start < w.end <= len(samples) / 16_000 for w in found)
+    words = find_words(record, samples, recogniser)
+    assert [w.text for w in words] == ["Lost", "silver", "1999", "lantern's"]
+    for word in words:
+        assert 0 <= word.start < word.end <= len(samples) / 16_000
 
 
-def test_recordings_are_cut_twice_and_what_cannot_be_read_is_set_aside(
+def test_recordings_are_cut_by_their_words_and_by_the_recogniser(
+    corpus, features, recogniser, tmp_path
+):
+    data = load_corpus(corpus, "train")
+    table = encode_corpus(data, features, recogniser, tmp_path / "features")
+    by_words, by_recogniser = table.sequences["p1"]
+    assert [table.texts[n] for n in by_words.numbers] == ["lost", "silver", "lantern"]
+    samples = read_audio(data.path(data.passages["p1"]))
+    starts = [word.start for word in recognise_words(recogniser, samples)]
+    assert starts
+    assert by_recogniser.starts.tolist() == starts
+
+
+def test_a_recording_that_cannot_be_read_is_set_aside_and_the_others_are_kept(
     corpus, features, recogniser, tmp_path, capsys
 ):
     (corpus / "train/audio/q1.flac").write_bytes(b"no audio")
     data = load_corpus(corpus, "train")
     table = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert set(table.sequences) == {"p0", "p1", "p2", "q0", "q2"}
-    assert ("set aside q1") in capsys.readouterr().err
-    known, segmented = table.sequences["p1"]
-    assert [table.texts[n] for n in known.numbers] == ["lost", "silver", "lantern"]
-    assert len(segmented.numbers)
-    samples = read_audio(data.path(data.passages["p1"]))
-    assert segmented.starts.tolist() == [w.start for w in recognise_words(recogniser, samples)]
+    assert "set aside q1" in capsys.readouterr().err
     again = encode_corpus(data, features, recogniser, tmp_path / "features")
     assert np.array_equal(again.rows, table.rows)
     assert np.array_equal(again.features[:], table.features[:])
 
 
-def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answers(
+def test_without_answers_words_are_trained_and_spans_are_refused(
     corpus, features, options, tmp_path
 ):
     (corpus / "train/questions.jsonl").write_text("")
-    never = SimpleNamespace(card=features.card)  # before anything is encoded
-    wanted, made = r"no answer with times.*--no-spans", options(1, 1, 1)
-    refused(wanted, train_on, corpus, never, tmp_path / "spans", made)
-    train_on(corpus, features, tmp_path / "out", without_spans(made))
+    few_steps = options(words=1, masked=1, spans=1)
+    # it is refused before any recording is encoded
+    cannot_encode = SimpleNamespace(card=features.card)
+    message = r"no answer with times.*--no-spans"
+    refused(message, train_on, corpus, cannot_encode, tmp_path / "spans", few_steps)
+    train_on(corpus, features, tmp_path / "out", without_spans(few_steps))
     card = load_weights(tmp_path / "out")[3]
     assert list(card["training"]) == ["masked", "words"]
     assert "examples" not in card
@@ -145,42 +164,43 @@ def test_words_alone_can_be_learnt_of_a_corpus_without_questions_that_have_answe
 
 
 @pytest.mark.slow
-def test_it_is_the_checkpoint_that_answers_held_out_questions_best(
+def test_the_model_is_the_checkpoint_with_the_best_ff1_of_the_system_speechbert(
     corpus, features, recogniser, options, tmp_path, encoder
 ):
-    """With the words of the recogniser, as the system `speechbert`."""
     shutil.copytree(corpus / "train", corpus / "dev")
-    made, out = options(spans=6), tmp_path / "out"
-    few = replace(made.qa.training, learning_rate=1e-2, log_every=1)
-    qa = replace(made.qa, training=few, evaluation=EvalOptions(2, "dev", 0))
-    train_on(corpus, features, out, replace(made, qa=qa), recogniser)
-    best = load_weights(out)[3]["training"]["spans"]["best"]
+    out = tmp_path / "out"
+    o = options(spans=6)
+    training = replace(o.qa.training, learning_rate=1e-2, log_every=1)
+    evaluation = EvalOptions(eval_every=2, eval_split="dev", eval_items=0)
+    o = replace(o, qa=replace(o.qa, training=training, evaluation=evaluation))
+    train_on(corpus, features, out, o, recogniser)
+    best = read_json(out / "card.json")["training"]["spans"]["best"]
     rows = read_lines(out / "checkpoints/spans/log.jsonl")
-    found = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
-    assert best["step"] == max(found, key=found.get)
+    scores = {row["step"]: row["eval_ff1"] for row in rows if "eval_ff1" in row}
+    assert best["step"] == max(scores, key=scores.get)
+
     system = load_speechbert(out, encoder, recogniser)
-    weights_then = load_file(out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors")
-    system.reader.model.load_state_dict(weights_then)
+    checkpoint = out / f"checkpoints/spans/checkpoint-{best['step']}/model.safetensors"
+    system.reader.model.load_state_dict(load_file(checkpoint))
     data = load_corpus(corpus, "dev")
     words = {r.id: system.encode(r, read_audio(data.path(r))) for r in data.records}
     answers = system.answer_all([(words[q.id], words[q.passage]) for q in data.questions])
-    score = mean_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
+    score = average_ff1(data, dict(zip((q.id for q in data.questions), answers, strict=True)))
     assert score == pytest.approx(best["score"], abs=1e-5)
 
 
-# ---- SpeechBERT for another encoder: its codes come near the old ones, the reader stays, what
-# does not fit is refused
+# ---- transfer to another encoder
 
 
 @pytest.fixture
 def speechbert(corpus, features, options, tmp_path):
-    train_on(corpus, features, tmp_path / "speechbert", options(8, 0, 1))
+    train_on(corpus, features, tmp_path / "speechbert", options(words=8, masked=0, spans=1))
     return tmp_path / "speechbert"
 
 
 @pytest.fixture(scope="module")
 def other(hubert_folder, tmp_path_factory):
-    """The encoder, after it went on training: every weight has moved."""
+    """The encoder with a little noise on every weight, as after further training."""
     folder = tmp_path_factory.mktemp("other") / "encoder"
     shutil.copytree(hubert_folder("layer"), folder)
     torch.manual_seed(1)
@@ -191,52 +211,63 @@ def other(hubert_folder, tmp_path_factory):
     return load_encoder(folder)
 
 
-def options_of(steps=60, **changes):
-    return TransferSpeechBertOptions(training(steps, 1e-2), **{"batch": 8} | changes)
+@pytest.fixture
+def transfer(corpus, encoder, other, speechbert):
+    """A function that transfers `speechbert` from `encoder` to `other`; returns the card."""
 
+    def make(out, steps=60, batch=8):
+        options = TransferSpeechBertOptions(training(steps, rate=1e-2), batch=batch)
+        o = TransferSpeechBert(
+            corpus=corpus, encoder="", speechbert=speechbert, new="", out=out, options=options
+        )
+        return fit_transfer(o, encoder, other)
 
-def transferred(corpus, encoder, speechbert, other, out, made):
-    places = {"corpus": corpus, "encoder": "", "speechbert": speechbert, "new": "", "out": out}
-    return fit_transfer(TransferSpeechBert(**places, options=made), encoder, other)
+    return make
 
 
 @pytest.mark.slow
-def test_codes_come_near_those_there_were_and_the_reader_stays(
-    corpus, encoder, other, speechbert, tmp_path
-):
-    before, out = (corpus, encoder, speechbert, other), tmp_path / "out"
-    little = transferred(*before, tmp_path / "little", options_of(1))["transferred"]
-    card = transferred(*before, out, options_of())
-    made = card["transferred"]
-    assert made["distance"] < 0.5 * little["distance"]
-    assert made["audio_words"] == little["audio_words"] > 10
-    assert load_speechbert(out, other).card["features"]["encoder"] == other.hash
-    refused("was trained on the encoder", load_speechbert, out, encoder)
+def test_a_transfer_brings_codes_near_those_before(transfer, encoder, other, tmp_path):
+    after_one_step = transfer(tmp_path / "one-step", steps=1)["transferred"]
+    facts = transfer(tmp_path / "out")["transferred"]
+    assert facts["distance"] < 0.5 * after_one_step["distance"]
+    assert facts["audio_words"] == after_one_step["audio_words"]
+    assert facts["audio_words"] > 10
+    system = load_speechbert(tmp_path / "out", other)
+    assert system.card["features"]["encoder"] == other.hash
+    refused("was trained on the encoder", load_speechbert, tmp_path / "out", encoder)
+
+
+@pytest.mark.slow
+def test_a_transfer_changes_the_word_encoder_and_not_the_reader(transfer, speechbert, tmp_path):
+    out = tmp_path / "out"
+    card = transfer(out, steps=2)
     assert "scores" not in card
-    _, reader, layout, old = load_weights(speechbert)
-    _, found, same, _ = load_weights(out)
-    assert same == layout
-    assert card["weights"] == old["weights"]
-    assert card["words"] != old["words"]
-    state = found.state_dict()
-    assert all(torch.equal(value, state[name]) for name, value in reader.state_dict().items())
     assert not (out / "features").exists()
+    _, reader, layout, old_card = load_weights(speechbert)
+    _, new_reader, new_layout, _ = load_weights(out)
+    assert card["words"] != old_card["words"]
+    assert card["weights"] == old_card["weights"]
+    assert new_layout == layout
+    state = new_reader.state_dict()
+    for name, value in reader.state_dict().items():
+        assert torch.equal(value, state[name]), name
 
 
 @pytest.mark.slow
-def test_a_killed_transfer_goes_on_to_the_same_weights(
-    corpus, encoder, other, speechbert, tmp_path, dies_at
-):
-    before, made = (corpus, encoder, speechbert, other), options_of(4)
+def test_a_killed_transfer_goes_on_to_the_same_weights(transfer, tmp_path, dies_at):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    transferred(*before, whole, made)
-    with dies_at(WordBatches, 3):
-        transferred(*before, killed, made)
+    transfer(whole, steps=4)
+    with dies_at(WordBatches, step=3):
+        transfer(killed, steps=4)
     assert not (killed / "card.json").exists()
-    transferred(*before, killed, made)
-    wanted, found = weights(whole), weights(killed)
-    assert all(torch.equal(wanted[name], found[name]) for name in wanted)
+    transfer(killed, steps=4)
+    assert_same_weights(whole, killed)
     with untouched(killed):
-        transferred(*before, killed, made)
-    wanted = r"made from other inputs \(options.batch"
-    refused(wanted, transferred, *before, killed, options_of(4, batch=4))
+        transfer(killed, steps=4)
+
+
+@pytest.mark.slow
+def test_a_transfer_with_other_options_is_refused(transfer, tmp_path):
+    transfer(tmp_path / "out", steps=1)
+    message = r"made from other inputs \(options.batch"
+    refused(message, transfer, tmp_path / "out", steps=1, batch=4)

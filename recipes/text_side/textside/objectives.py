@@ -38,7 +38,7 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import longest_sequence, make_encoder, reason_of
+from speechssl.textlm.encoders import longest_sequence, make_encoder, shorten_error
 from speechssl.training import Batch
 from textside.data import Stream
 
@@ -349,8 +349,8 @@ def load_causal(name: str) -> PreTrainedModel:
         )
     except Exception as error:  # transformers, safetensors and the hub client each raise their own
         raise InputError(
-            f"cannot load the language model {source} ({reason_of(error)}); give one that reads "
-            "from left to right, as GPT-2"
+            f"cannot load the language model {source} ({shorten_error(error)}); give one that "
+            "reads from left to right, as GPT-2"
         ) from error
     return model.train()
 
