@@ -19,7 +19,7 @@ from speechssl.eval.compare import (
     Compared,
     PairedTest,
     compare,
-    paired_tests,
+    make_paired_tests,
     read_results,
     reads_reference,
 )
@@ -27,8 +27,8 @@ from speechssl.eval.crossings import (
     FAMILIES,
     NEAR,
     Crossing,
-    crossing_text,
-    crossings,
+    describe_crossing,
+    find_crossings,
     fit_falling,
 )
 from speechssl.report.figures import (
@@ -85,17 +85,17 @@ def compare_systems(o: Compare) -> dict[str, Any]:
 def run_comparison(o: Compare) -> str:
     """Compare, write everything into `o.out`, and return the tables.
 
-    Raises InputError where `read_results`, `compare` or `paired_tests` does.
+    Raises InputError where `read_results`, `compare` or `make_paired_tests` does.
     """
     pairs = []
     for text in o.pairs:
         first, second = text.split(",")
         pairs.append((first, second))
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
-    tests = paired_tests(compared, pairs)
+    tests = make_paired_tests(compared, pairs)
     corpora = []
     for c, corpus_tests in zip(compared, tests, strict=True):
-        corpora.append(Compilation(c, corpus_tests, crossings(c)))
+        corpora.append(Compilation(c, corpus_tests, find_crossings(c)))
     tables = [table for c in corpora for table in make_tables(c)]
     published = published_tables([c.corpus for c in compared])
     version = f"speechssl {__version__}"
@@ -158,8 +158,8 @@ def score_table(compared: Compared, metric: str) -> Table:
     items, name, aside = f"{n} questions", metric_name(metric), ""
     if metric == WER:
         items, name = f"the passages of {n} questions", compared.errors
-    elif compared.aside:
-        aside = f" Left out, for they have none: {', '.join(compared.aside)}."
+    elif compared.without_metric:
+        aside = f" Left out, for they have none: {', '.join(compared.without_metric)}."
     drawn = describe_drawn(compared, metric)
     note = f"Percent with 95 % intervals, which draw {drawn}; {items}.{aside}"
     return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
@@ -199,7 +199,7 @@ def crossing_table(compilation: Compilation) -> Table:
     rows = []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
-        rows.append((x.textless, family_of(x), len(x.points), measured, crossing_text(x)))
+        rows.append((x.textless, family_of(x), len(x.points), measured, describe_crossing(x)))
     note = (
         f"The {errors} at which the cascade falls to the system without a transcript, on a "
         "fitted curve that never rises, with the middle 95 % of the resamples; given where points "
@@ -245,7 +245,7 @@ def as_json(compilation: Compilation) -> dict[str, Any]:
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
-        "drawn": compared.drawn.text,
+        "drawn": compared.units.text,
         "cells": cells,
         "tests": list(map(_test_as_json, compilation.tests)),
         "crossings": list(map(_crossing_as_json, compilation.crossings)),
@@ -276,7 +276,7 @@ def _crossing_as_json(x: Crossing) -> dict[str, Any]:
         "high": None if x.share is None else x.high,
         "share": x.share,
         "between": x.between,
-        "text": crossing_text(x),
+        "text": describe_crossing(x),
         "wer_measured": [x.low_wer, x.high_wer],
         "points": points,
     }
@@ -317,7 +317,7 @@ def summarise(c: Compilation) -> str:
     by_family = {x.family: x for x in reversed(c.crossings)}  # the first crossing of each
     if by_family:
         chosen = by_family.get("simulated") or by_family.get("all") or c.crossings[0]
-        where = crossing_text(chosen)
+        where = describe_crossing(chosen)
         if chosen.at is not None:  # else the text is a sentence
             where = f"the cascade falls to {chosen.textless} at a {c.compared.errors} of {where}"
         parts.append(f"{c.compared.errors} varied by {family_of(chosen)}: {where}.")
@@ -356,7 +356,7 @@ def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     colour = line_style(slot)["color"]
     label = family_of(x)
     if x.at is not None:
-        label += f": cross at {crossing_text(x)}"
+        label += f": cross at {describe_crossing(x)}"
         ax.axvline(100 * x.at, color=colour, linewidth=0.9, linestyle=":")
     rates = [100 * p.wer.value for p in x.points]
     scores = _frame(p.cascade for p in x.points)

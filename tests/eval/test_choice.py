@@ -13,7 +13,7 @@ from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cli import main
 from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
-from speechssl.eval.choice import choose
+from speechssl.eval.choice import evaluate_systems
 from speechssl.eval.compare import compare, read_results
 from speechssl.eval.spoken_qa import Setup
 from speechssl.multiple_choice.system import Baseline, WrittenChoice
@@ -65,7 +65,7 @@ class Listener:
 
 def run(systems, corpus, out, conditions=("clean",), seed=0):
     setup = Setup(out, Distorter(seed, ()), 2, "enc")
-    return choose(
+    return evaluate_systems(
         systems, load_corpus(corpus, "dev"), list(map(parse_condition, conditions)), setup
     )
 

@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from speechssl.eval.compare import WER, compare, paired_tests, read_results
-from speechssl.eval.crossings import crossing_text, crossings, find_zero
+from speechssl.eval.compare import WER, compare, make_paired_tests, read_results
+from speechssl.eval.crossings import describe_crossing, find_crossings, find_zero
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import read_items, write_items
@@ -74,7 +74,7 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     write(tmp_path, "a", scored(0.6, 0))
     write(tmp_path, "b", scored(0.5, 1))
     compared = compare(read_results([tmp_path]))
-    (one,), (other,) = (paired_tests(compared, [pair])[0] for pair in (("a", "b"), ("b", "a")))
+    (one,), (other,) = (make_paired_tests(compared, [pair])[0] for pair in (("a", "b"), ("b", "a")))
     assert one.difference.value == -other.difference.value == pytest.approx(10, abs=4)
     assert one.difference.p_value == other.difference.p_value < 0.01
     v, w = one.difference.interval, other.difference.interval
@@ -104,7 +104,7 @@ def test_p_values_are_adjusted_over_all_corpora(tmp_path):
             lines = scored(level, len(system + corpus) + ord(system))
             write(tmp_path / corpus, system, lines, corpus=corpus)
     compared = compare(read_results([tmp_path / "one", tmp_path / "two"]))
-    (one,), (two,) = paired_tests(compared)
+    (one,), (two,) = make_paired_tests(compared)
     smallest = min(one, two, key=lambda t: t.difference.p_value)
     assert smallest.p_holm == pytest.approx(min(1, 2 * smallest.difference.p_value))
 
@@ -122,7 +122,7 @@ def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_
 
 def test_lines_that_cross_are_found_where_they_do(sweep):
     (c,) = compare(read_results([sweep]))
-    (x,) = crossings(c)
+    (x,) = find_crossings(c)
     assert x.family == "simulated" and x.at == pytest.approx(0.4, abs=0.04)
     assert x.low < x.at < x.high < x.low + 0.15
     assert x.share == 1
@@ -132,9 +132,9 @@ def test_lines_that_cross_are_found_where_they_do(sweep):
 @pytest.mark.parametrize(("level", "better"), [(0.97, "dual"), (0.02, "the cascade")])
 def test_lines_that_do_not_cross_say_so(sweep, level, better):
     write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
-    (x,) = crossings(compare(read_results([sweep]))[0])
+    (x,) = find_crossings(compare(read_results([sweep]))[0])
     assert (x.at, x.share) == (None, 0)
-    assert f"{better} is ahead everywhere" in crossing_text(x)
+    assert f"{better} is ahead everywhere" in describe_crossing(x)
 
 
 def write_points(folder, points):
@@ -154,7 +154,7 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
     width = (right - left) / 100
     # they meet in the middle
     write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])
-    (x,) = crossings(compare(read_results([tmp_path]))[0])
+    (x,) = find_crossings(compare(read_results([tmp_path]))[0])
     assert x.between == (left / 100, right / 100)
     assert x.share == 1
     if given:
@@ -208,7 +208,7 @@ def test_what_cannot_be_compared_is_named(tmp_path):
     write(tmp_path / "dev", "b", scored(0.5, 1))
     found = read_results([tmp_path / "dev"])
     refused("the system 'c'; choose from a, b", read_results, [tmp_path / "dev"], ["c"])
-    refused("a and c were not scored", paired_tests, compare(found), [("a", "c")])
+    refused("a and c were not scored", make_paired_tests, compare(found), [("a", "c")])
     refused("no result has em", compare, found, "em")
     refused("is not a pair of systems", comparison, tmp_path / "out", tmp_path, pairs=("a,b,c",))
     assert not (tmp_path / "out").exists()

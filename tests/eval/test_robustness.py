@@ -16,10 +16,10 @@ from speechssl.eval import robustness
 from speechssl.eval.conditions import Setting, list_settings
 from speechssl.eval.degradation import (
     Grid,
-    against_cascade,
-    clean_gain,
-    degradation,
-    degradation_tables,
+    compare_with_cascade,
+    measure_clean_gain,
+    measure_degradation,
+    make_degradation_tables,
 )
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import run_robustness
@@ -184,9 +184,9 @@ def test_by_hand():
 
 
 def averages_in_unseen_noise(values):
-    found = degradation(grid_of(values))
+    found = measure_degradation(grid_of(values))
     (line,) = [a for a in found["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
-    return line, degradation_tables(found)[0]
+    return line, make_degradation_tables(found)[0]
 
 
 def test_averages_give_every_task_the_same_weight_and_leave_out_none():
@@ -218,18 +218,18 @@ def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
     for name in ("removed", "recovered", "loss"):
         assert with_units[name] == without[name]
     # there is nothing else to average over
-    found = degradation(grid_of({k: x for k, x in EXAMPLE.items() if k[0] == "units"}))
+    found = measure_degradation(grid_of({k: x for k, x in EXAMPLE.items() if k[0] == "units"}))
     assert found["averages"] == found["clean"] == []
 
 
 def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
-    found = clean_gain(grid_of(EXAMPLE), "new")
+    found = measure_clean_gain(grid_of(EXAMPLE), "new")
     assert found["gain"]["value"] == pytest.approx(-7.5)
     assert found["worst"]["task"] == "asr wer"
     assert found["worst"]["value"] == pytest.approx(-10)
     # a baseline without errors in clean speech hides no loss there
     perfect = EXAMPLE | {("asr", "wer", "base"): {CLEAN: 0.0, SEEN: 0.40, UNSEEN: 0.50}}
-    found = clean_gain(grid_of(perfect), "new")
+    found = measure_clean_gain(grid_of(perfect), "new")
     assert found["worst"]["value"] == pytest.approx(-20)
     assert found["gain"]["value"] == pytest.approx((-5 - 20) / 2)
 
@@ -244,11 +244,13 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
         }
     )
     assert grid.averaged == [("dual", "ff1")]
-    lines = against_cascade(grid)
+    lines = compare_with_cascade(grid)
     assert len(lines) == 6  # two SNRs and their mean, for two encoders
     means = {x["encoder"]: x["difference"]["value"] for x in lines if x["snr_db"] is None}
     assert means["new"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
-    (table,) = (t for t in degradation_tables(degradation(grid)) if "keep of" in t.title)
+    (table,) = (
+        t for t in make_degradation_tables(measure_degradation(grid)) if "keep of" in t.title
+    )
     starts = [text.split()[0] for text in table.rows[3][4:]]
     assert starts == ["90.0", "75.0", "+15.0"]
 
