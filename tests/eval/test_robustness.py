@@ -17,9 +17,9 @@ from speechssl.eval.conditions import Setting, list_settings
 from speechssl.eval.degradation import (
     Grid,
     compare_with_cascade,
+    make_degradation_tables,
     measure_clean_gain,
     measure_degradation,
-    make_degradation_tables,
 )
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import run_robustness

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from speechssl import results
-from speechssl.report.superb import published_scores
+from speechssl.report.superb import tabulate_published_scores
 from speechssl.report.superb_figures import MOST_CLASSES, deviate, share_confusions
 
 
@@ -19,9 +19,9 @@ def test_units_directions_and_decimals_of_the_metrics():
 
 
 def test_published_scores_are_of_what_we_measured():
-    (table,) = published_scores([("asv", "eer"), ("ss", "si_sdri")])
+    (table,) = tabulate_published_scores([("asv", "eer"), ("ss", "si_sdri")])
     assert table.rows == (("asv eer ↓", "6.02 †", "5.11 †", "4.07 †", "5.98 †", "3.77 †"),)
-    assert not published_scores([("ss", "si_sdri")])
+    assert not tabulate_published_scores([("ss", "si_sdri")])
     assert results.published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
 
 

@@ -36,7 +36,7 @@ from speechssl.stats import (
     Way,
     choose_units,
     draw_counts,
-    list_ways,
+    list_partitions,
 )
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
@@ -367,7 +367,7 @@ class _SeedMeans:
             about = f"these {seeds} seeds"
             units = replace(units, about=f"{units.about} and {about}" if units.about else about)
         self.units = units
-        self.ways = list_ways(units)
+        self.ways = list_partitions(units)
 
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
