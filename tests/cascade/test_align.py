@@ -59,9 +59,8 @@ def emitting(path, symbols=ENGLISH, separator="|", sure=0.98):
 
 def frames(word):
     """The frames [start, end) of a timed word."""
-    first = GRID.seconds(0)
-    frame = GRID.seconds(1) - first
-    return round((word.start - first) / frame), round((word.end - first) / frame)
+    start, end = (GRID.sample(time) - GRID.offset for time in (word.start, word.end))
+    return round(start / HOP), round(end / HOP)
 
 
 def frames_by_word(alignment):

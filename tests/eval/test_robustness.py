@@ -28,7 +28,7 @@ from speechssl.stats import ItemScore
 from speechssl.superb.options import Noisy
 
 from ..files import contents, read_lines, refused, untouched
-from .test_grid import Roughness, recordings
+from .test_grid import RoughnessTask, write_recordings
 from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
 
 # ---- plans
@@ -60,7 +60,7 @@ def run(plan):
     def make_tasks(name, tested, data, out, o):
         assert out == plan.out / "heads" / tested.name / name
         metric, tolerance = "wer" if name == "asr" else "acc", 0.05 * (tested.name == "better")
-        return [Roughness(sorted(data.glob("*.flac")), tolerance, name, metric)]
+        return [RoughnessTask(sorted(data.glob("*.flac")), tolerance, name, metric)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robustness, "make_tasks", make_tasks)
@@ -72,7 +72,7 @@ def base(tmp_path_factory, hubert_folder):
     """A grid that has been run: its folder, its options, and what was printed."""
     folder = tmp_path_factory.mktemp("grid")
     audio = folder / "audio"
-    recordings(audio, 9)
+    write_recordings(audio, count=9)
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
     noise = Noisy(seen=("pink",), unseen=("gaussian",), snr=(10.0, 5.0))
     plan = options(folder, encoders, {"ks": audio, "asr": audio}, noise=noise)
