@@ -87,7 +87,7 @@ class WhisperAligner:
         losses: list[float] = []
         symbols: list[int] = []
         for n, (start, end) in enumerate(show_pieces(pieces, "aligning")):
-            piece_words = [words[i] for i in np.flatnonzero(piece_of_word == n)]
+            piece_words = [words[i] for i in np.flatnonzero(piece_of_word == n).tolist()]
             if not piece_words:
                 continue
             offset, limit = start / SAMPLE_RATE, end / SAMPLE_RATE

@@ -98,7 +98,7 @@ def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
     {"distort": {"kinds": [{"name": ..., "set": ...}, ...]}}."""
     distort = options.get("distort")
     kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
-    noises = set()
+    noises: set[str] = set()
     for kind in kinds:
         noises.update(kind[key] for key in ("name", "set") if key in kind)
     return frozenset(noises)
