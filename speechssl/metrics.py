@@ -1,5 +1,5 @@
-"""Spoken question answering is scored by intervals in seconds (FF1, AOS), by texts (EM, F1) and by
-recognition errors (WER, CER).
+"""Score answers by their times (FF1, AOS) and by their texts (EM, F1), and transcripts by their
+errors (WER, CER).
 
 All scores are in [0, 1] (WER may exceed 1). With several gold annotations a score is the best over
 *all* of them. A question without gold annotations has no answer: predicting nothing scores 1 and
@@ -31,13 +31,19 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     overlaps nothing and scores 0. Raises ValueError for a time that is not finite, a prediction
     that ends before it starts, or an empty gold interval.
     """
-    return _best_score(predicted, gold, lambda overlap, a, b: 2 * overlap / (a + b))
+    return _best_score(
+        predicted, gold, lambda overlap, length, gold_length: 2 * overlap / (length + gold_length)
+    )
 
 
 def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
     AOS). The rules and errors are those of `frame_f1`."""
-    return _best_score(predicted, gold, lambda overlap, a, b: overlap / (a + b - overlap))
+    return _best_score(
+        predicted,
+        gold,
+        lambda overlap, length, gold_length: overlap / (length + gold_length - overlap),
+    )
 
 
 def _best_score(
@@ -45,8 +51,8 @@ def _best_score(
     gold: Sequence[Interval],
     score: Callable[[float, float, float], float],
 ) -> float:
-    """Return the best score over the gold intervals. score: takes the overlap of two intervals and
-    their lengths."""
+    """Return the best score over the gold intervals. score: called with the overlap of prediction
+    and gold interval, and their lengths."""
     for start, end in gold:
         if not (math.isfinite(start) and math.isfinite(end) and start < end):
             raise ValueError(f"the gold times [{start}, {end}) s are not an interval")
@@ -87,10 +93,11 @@ def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -
 def _answers(
     predicted: str | None, gold: Sequence[str], language: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the tokens of the prediction and of every gold answer that has some; [[]] for the gold
-    where none has, so that no answer equals no answer."""
-    golds = [answer_tokens(answer, language) for answer in gold]
-    return answer_tokens(predicted or "", language), list(filter(None, golds)) or [[]]
+    """Return the tokens of the prediction, and those of every gold answer that has some. Where none
+    has, the gold is one answer without tokens, which a prediction of no answer equals."""
+    gold_tokens = [answer_tokens(answer, language) for answer in gold]
+    gold_tokens = [words for words in gold_tokens if words]
+    return answer_tokens(predicted or "", language), gold_tokens or [[]]
 
 
 def _bag_f1(predicted: list[str], gold: list[str]) -> float:

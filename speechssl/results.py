@@ -1,4 +1,4 @@
-"""Results are rows, tables and figures.
+"""Keep results as rows in a file, and show them as tables and figures.
 
 A row is one measured value, a line of JSON in a file to which rows are appended. A table shows rows
 on the terminal, in Markdown, in JSON and on the pages of reports, beside published values. All
@@ -28,67 +28,62 @@ if TYPE_CHECKING:
 
 
 def _load_yaml(name: str) -> dict[str, Any]:
+    """Load a YAML file of this package."""
     return dict(yaml.safe_load((Path(__file__).parent / name).read_text("utf-8")))
 
 
-# Suffix of a metric at the default learning rate, instead of the learning rate chosen on dev.
+# Suffix of a metric of SUPERB whose head has the default learning rate, not the one chosen on dev.
 DEFAULT = "_default"
-# name -> short name, description; in the order of tables
+# The metrics by name, with short name and description, in the order of tables.
 METRICS: dict[str, tuple[str, str]] = _load_yaml("metrics.yaml")
 _ERRORS = ("wer", "wer_lm", "cer", "per", "eer", "der", "slot_cer", "unit_error", "min_dcf")
-LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})  # metrics
-CASCADE = "cascade"  # begins the name of every cascade; DUAL is compared with these
-# Units of metrics that are not in percent; "": a scale without a unit.
+LOWER_IS_BETTER = frozenset({*_ERRORS, *(f"{metric}{DEFAULT}" for metric in _ERRORS)})
+CASCADE = "cascade"  # the name of every cascade begins with it
+# Units of the metrics that are not in percent; "" for a scale without a unit.
 UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cached": "×"}
 UNITS |= {"perplexity": "", "nats": "nats"}
-# Stands wherever a text says that a system needs no transcript.
+# This stands wherever a text says that a system needs no transcript.
 UNITS_FROM = (
     "the units that ship learned from parallel readings of known text, through Whisper's clusters"
 )
-# `Row.seen` -> how it is put below a table
+# The values of `Row.seen`, with their words in notes below tables.
 SEEN = {
     "trained": "Trained on this very split",
     "questions": "Trained on questions of this split, as their texts show",
     "chosen": "Checkpoint or settings chosen on this split",
 }
-# The system of a row of SUPERB, where an encoder has one head a task: the task names the head.
+# `Row.system` in rows of SUPERB, where an encoder has one head a task: the task names the head.
 HEAD = "head"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row is one measured value.
-
-    value, low, high: in percent, or in the unit that UNITS has; [low, high] is the confidence
-    interval, None and None where there is none. n: number of items. drawn, groups: name and number
-    of the units that the bootstrap drew ("voice", 8; `stats.choose_units`); "", 0: none. Of two
-    populations drawn together ("voice × asker"), groups is the smaller number.
-    """
+    """A row is one measured value, with its 95 % confidence interval."""
 
     task: str  # "qa", "choice", "retrieval", "ks", "asr", "units", ...
     system: str  # the method: "dual", "cascade-ctc", ...; "units"; or HEAD
     encoder: str  # its name, or that of its folder of models; "": the system has none
-    # "clean", "pink", "babble", ...; of the robustness grid "seen-m+g+r", "unseen-kitchen", ...
+    # "clean", "pink", "babble", ...; in the robustness grid "seen-m+g+r", "unseen-kitchen", ...
     condition: str
     snr_db: float | None  # None where the condition has no signal-to-noise ratio
     # "ff1", "aos", "em", "f1", "wer", "acc", "eer", "si_sdri", ..., "unit_error"; "wer_default",
     # ..., "ratio_cached"
     metric: str
-    value: float
-    low: float | None
+    value: float  # in percent, or in the unit that UNITS has
+    low: float | None  # end of the interval; None where there is none
     high: float | None
-    n: int
+    n: int  # number of items
     seed: int
     card: str | Mapping[str, Any]  # the settings that made it, or their hash
-    # "voice", "voice × asker", "passage (about these 3 voices)", "query"; of folds and means all
-    # units, joined by ", "
+    # name of the units that the bootstrap drew (`stats.choose_units`): "voice", "voice × asker",
+    # "passage (about these 3 voices)", "query"; of folds and means all units, joined by ", "
     drawn: str = ""
-    groups: int = 0
+    groups: int = 0  # number of these units; of "voice × asker" the smaller of the two
     # "signal" where the SNR is over the whole signal, with pauses; "" where it is over active
     # speech, or there is no SNR
     snr_over: str = ""
-    # a key of SEEN: how the system has seen the split that it is evaluated on; "": not, as far as
-    # is known
+    # a key of SEEN where the system has seen the split that it is evaluated on; "" where it has
+    # not, as far as is known
     seen: str = ""
 
     @classmethod
@@ -106,9 +101,25 @@ class Row:
         snr_over: str = "",
     ) -> Row:
         """Make a row in percent from an interval of fractions."""
-        v = interval.percent
-        cell = (task, system, encoder, condition, snr_db, metric)
-        return cls(*cell, v.value, *v.ends, v.n, seed, card, v.drawn, v.groups, snr_over)
+        percent = interval.percent
+        low, high = percent.ends
+        return cls(
+            task=task,
+            system=system,
+            encoder=encoder,
+            condition=condition,
+            snr_db=snr_db,
+            metric=metric,
+            value=percent.value,
+            low=low,
+            high=high,
+            n=percent.n,
+            seed=seed,
+            card=card,
+            drawn=percent.drawn,
+            groups=percent.groups,
+            snr_over=snr_over,
+        )
 
     @property
     def cell(self) -> tuple[Any, ...]:
@@ -124,10 +135,12 @@ class Row:
 
     @property
     def full_condition(self) -> str:
+        """Return the condition as it is shown, without its SNR."""
         return full_condition(self.condition, self.snr_over)
 
     @property
     def card_text(self) -> str:
+        """Return the card as JSON."""
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
@@ -138,12 +151,13 @@ def system_label(system: str, models: str) -> str:
 
 
 def full_condition(condition: str, snr_over: str | None) -> str:
-    """Name a condition as it is shown. One whose SNR is over the whole signal is another
-    condition."""
+    """Name a condition as it is shown: one whose SNR is over the whole signal counts as a condition
+    of its own."""
     return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
 def metric_name(metric: str) -> str:
+    """Return the name of a metric as it is shown: "FF1", "WER"."""
     if metric.endswith(DEFAULT):
         return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
     if metric in METRICS:
@@ -157,20 +171,20 @@ def unit(metric: str) -> str:
 
 
 def decimals(metric: str) -> int:
+    """Return the number of decimals with which values of a metric are shown."""
     return 1 if unit(metric) in ("%", "dB") else 2
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Choose the tasks (`Row.name` and metric) for averages over tasks.
+    """Choose the tasks, as (`Row.name`, metric), for averages over tasks.
 
-    Units are left out: they compare an encoder with itself, so that one whose units never change
-    would win. So are systems with a recogniser, unless there are no others: they suffer where the
-    task `asr` does.
+    The unit error is left out: it compares an encoder with itself, so that one whose units never
+    change would win. Systems with a recogniser are left out too, unless there are no others: they
+    suffer where the task `asr` does.
     """
     tasks = [(name, metric) for name, metric in tasks if metric != "unit_error"]
-    without_recogniser = [
-        (name, metric) for name, metric in tasks if not name.startswith((CASCADE, "speechbert"))
-    ]
+    with_recogniser = (CASCADE, "speechbert")
+    without_recogniser = [task for task in tasks if not task[0].startswith(with_recogniser)]
     return without_recogniser or tasks
 
 
@@ -183,9 +197,10 @@ def append_rows(
     """Add rows to a results file. A row replaces an older one with the same cell, so that adding
     the same rows again changes nothing.
 
-    by_content: cards are hashes of everything that made a row; older rows with a system and card of
-    these rows get their name of the encoder, the latest name.
-    outdated: returns whether an older row is removed, because it cannot be compared with these.
+    by_content: whether rows of one system and card, which is then a hash of everything that made
+    them, are about one encoder: older ones get the encoder's name in the new rows.
+    outdated: called with an older row, returns whether it is removed, because it cannot be compared
+    with the new rows.
     The file is whole at any time (it is written under another name and renamed), and processes that
     append at the same time wait for each other. Raises InputError for a damaged file, ValueError
     for a value that is not finite.
@@ -194,22 +209,22 @@ def append_rows(
     new = {row.cell: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
-        old = read_rows(path) if path.exists() else ()
-        if by_content:
-            names = {(row.system, row.card_text): row.encoder for row in new.values()}
-            old = tuple(
-                replace(row, encoder=names.get((row.system, row.card_text), row.encoder))
-                for row in old
-            )
-        remaining = {row.cell: row for row in old if row.cell not in new and not outdated(row)}
+        remaining: dict[tuple[Any, ...], Row] = {}
+        encoders = {(row.system, row.card_text): row.encoder for row in new.values()}
+        for row in read_rows(path) if path.exists() else ():
+            if by_content:
+                encoder = encoders.get((row.system, row.card_text), row.encoder)
+                row = replace(row, encoder=encoder)
+            if row.cell not in new and not outdated(row):
+                remaining[row.cell] = row
         text = "".join(map(_format_line, (remaining | new).values()))
         if not path.exists() or path.read_text("utf-8") != text:
             write_text(path, text)
 
 
 def _format_line(row: Row) -> str:
-    """Write a row as a line of JSON, without `snr_over` and `seen` where they are empty; numpy's
-    scalars become Python's."""
+    """Write a row as a line of JSON, without `snr_over` and `seen` where they are empty. numpy's
+    numbers become Python's."""
     values = asdict(row)
     for name in ("snr_over", "seen"):
         if not values[name]:
@@ -242,14 +257,12 @@ def read_rows(path: Path | str) -> tuple[Row, ...]:
 
 
 def list_rows(folder: Path) -> list[dict[str, Any]]:
-    """Read the rows of folder/results.jsonl as JSON has them. Raises InputError as `read_rows`
-    does."""
+    """Read the rows of folder/results.jsonl as dicts. Raises InputError as `read_rows` does."""
     return [asdict(row) for row in read_rows(folder / "results.jsonl")]
 
 
 def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
     """Return results as a long table with a line for each row and a column for each field of `Row`.
-    Every other table is a pivot of it.
 
     source: the folder of results.jsonl, or rows. Raises InputError as `read_rows` does.
     """
@@ -262,26 +275,29 @@ def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
 
 def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
     """Say which units the intervals of a table draw, or why there are none; "" where nothing is
-    known of their units.
+    known of their units. For example: "95 % intervals draw 8 voices (ks, ic) and 150 recordings
+    (sid)." The names of values are left out where all draw the same units.
 
-    intervals: name of the value (or ""), of its units, and their number. "95 % intervals draw 8
-    voices." or "95 % intervals draw 8 voices (ks, ic) and 150 recordings (sid)."
+    intervals: for each value its name (or ""), the name of its units, and their number.
     """
-    names: dict[str, dict[str, None]] = {}  # units -> values, without duplicates
-    sizes: dict[str, set[int]] = {}  # units -> their numbers
-    few = ""
+    names: dict[str, list[str]] = {}  # of values, by units
+    sizes: dict[str, list[int]] = {}  # numbers of units, by units
+    no_intervals = ""
     for name, units, groups in intervals:
         if units and groups < FEWEST:
-            few = f"No intervals: {describe_range([groups], units)}, fewer than {FEWEST}."
+            too_few = describe_range([groups], units)
+            no_intervals = f"No intervals: {too_few}, fewer than {FEWEST}."
         elif units:
-            names.setdefault(units, {})[name] = None
-            sizes.setdefault(units, set()).add(groups)
+            names.setdefault(units, []).append(name)
+            sizes.setdefault(units, []).append(groups)
     phrases = []
     for units in names:
-        values = ", ".join(filter(None, names[units]))
         phrase = describe_range(sizes[units], units)
-        phrases.append(f"{phrase} ({values})" if len(names) > 1 and values else phrase)
-    return f"95 % intervals draw {' and '.join(phrases)}." if phrases else few
+        values = ", ".join(filter(None, dict.fromkeys(names[units])))
+        if len(names) > 1 and values:
+            phrase += f" ({values})"
+        phrases.append(phrase)
+    return f"95 % intervals draw {' and '.join(phrases)}." if phrases else no_intervals
 
 
 def rows_sentence(rows: Iterable[Row]) -> str:
@@ -294,12 +310,18 @@ def error_bar_note(intervals: Iterable[tuple[str, str, int]]) -> str:
     return f"Error bars: {drawn_sentence(intervals) or '95 % intervals.'}"
 
 
-def describe_range(sizes: Iterable[int], what: str) -> str:
-    """Write numbers with their noun: "8 voices", "1 passage", "20 to 140 passages", "10 voices or
-    recordings" (for a mean), "8 voices × askers" (the smaller number)."""
+def describe_range(sizes: Iterable[int], noun: str) -> str:
+    """Write the range of some numbers with a noun, in the plural unless all are 1: "1 passage", "8
+    voices", "20 to 140 passages".
+
+    noun: a name of units, as `Row.drawn` has it; several, joined by ", ", become "voices or
+    recordings", and "voice × asker" becomes "voices × askers".
+    """
     sizes = list(sizes)
     smallest, largest = min(sizes), max(sizes)
-    nouns = [noun if largest == 1 else _plural(noun) for noun in what.split(", ")]
+    nouns = noun.split(", ")
+    if largest != 1:
+        nouns = [_plural(one_noun) for one_noun in nouns]
     numbers = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
     return f"{numbers} {' or '.join(nouns)}"
 
@@ -318,20 +340,17 @@ def _plural(units: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table has a title, heads of columns, rows and a note.
-
-    rows: texts and numbers, one a column; None: nothing was measured.
-    """
+    """A table has a title, heads of columns, rows and a note."""
 
     title: str
     columns: tuple[Any, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    rows: tuple[tuple[Any, ...], ...]  # texts and numbers; None where nothing was measured
     note: str = ""
 
     @property
     def texts(self) -> list[tuple[str, ...]]:
-        """Return the rows as they are printed: columns of fractions with three decimals, others
-        with one."""
+        """Return the rows as they are printed: numbers of a column without any above 1 have three
+        decimals, others one."""
         digits = []
         for i in range(len(self.columns)):
             numbers = [row[i] for row in self.rows if isinstance(row[i], float)]
@@ -340,10 +359,14 @@ class Table:
 
     @property
     def left(self) -> list[bool]:
-        """Return for each column whether it is flush left: the first is, and those with names;
+        """Return for each column whether it is flush left, as the first is and those with names;
         numbers are flush right."""
         columns = list(zip(*self.texts, strict=True)) or [()] * len(self.columns)
-        return [i == 0 or any(t[:1].isalpha() for t in c) for i, c in enumerate(columns)]
+        flush_left = []
+        for i, texts in enumerate(columns):
+            has_names = any(text[:1].isalpha() for text in texts)
+            flush_left.append(i == 0 or has_names)
+        return flush_left
 
     @property
     def text(self) -> str:
@@ -369,25 +392,29 @@ class Table:
 
     @property
     def values(self) -> dict[str, Any]:
+        """Return the table as JSON has it; `table_of` reads it."""
         return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
 def _print_value(value: Any, digits: int) -> str:
+    """Write a value of a cell; "–" for None and NaN."""
     if value is None or value != value:  # NaN
         return "–"
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
 def table_of(values: Any) -> Table:
-    """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for what is no
-    table."""
-    columns, rows = tuple(values["columns"]), tuple(map(tuple, values["rows"]))
+    """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for values of any
+    other form."""
+    columns = tuple(values["columns"])
+    rows = tuple(map(tuple, values["rows"]))
     if any(len(row) != len(columns) for row in rows):
         raise ValueError("not every row has as many values as there are columns")
     return Table(values["title"], columns, rows, values.get("note", ""))
 
 
 def markdown(tables: Iterable[Table]) -> str:
+    """Write tables in Markdown."""
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 
@@ -439,14 +466,15 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
 
 
 def _cell_text(rows: Iterable[Row]) -> str:
-    """Write a cell of rows that differ in their seeds."""
+    """Write the text of a cell from its rows, which differ in their seeds."""
     rows = list(rows)
-    return seeds_text(rows) + (f" ({len(rows)} seeds)" if len(rows) > 1 else "")
+    text = seeds_text(rows)
+    return f"{text} ({len(rows)} seeds)" if len(rows) > 1 else text
 
 
 def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
     """Say which systems have seen the split that they are evaluated on; "" where none has. systems:
-    name, and `Row.seen`."""
+    their names, each with its `Row.seen`."""
     systems = list(dict.fromkeys(systems))
     sentences = []
     for seen, phrase in SEEN.items():
@@ -475,21 +503,28 @@ def interval_text(
         values = interval if isinstance(interval, Mapping) else vars(interval)
     if "value" not in values:
         return missing
-    low, high = interval.ends if isinstance(interval, Interval) else (values["low"], values["high"])
-    form = f"{sign}.{digits}f"
-    return f"{values['value']:{form}}" + ("" if low is None else f" [{low:{form}}, {high:{form}}]")
+    low, high = values["low"], values["high"]
+    if isinstance(interval, Interval):
+        low, high = interval.ends
+    number_format = f"{sign}.{digits}f"
+    text = f"{values['value']:{number_format}}"
+    if low is not None:
+        text += f" [{low:{number_format}}, {high:{number_format}}]"
+    return text
 
 
 def seeds_text(rows: Sequence[Row]) -> str:
     """Write "61.2 [58.0, 64.5]" for rows of one metric that differ in their seeds: their mean, and
-    the range of their intervals."""
+    the range of their intervals; "-" without rows."""
     if not rows:
         return "-"
     digits = decimals(rows[0].metric)
     text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
     lows = [r.low for r in rows if r.low is not None]
     highs = [r.high for r in rows if r.high is not None]
-    return f"{text} [{min(lows):.{digits}f}, {max(highs):.{digits}f}]" if lows and highs else text
+    if lows and highs:
+        text += f" [{min(lows):.{digits}f}, {max(highs):.{digits}f}]"
+    return text
 
 
 def condition_name(condition: str, snr_db: float | None) -> str:
@@ -520,12 +555,12 @@ def join_words(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def nearest_snr(conditions: Iterable[Any], wanted: float) -> list[Any]:
-    """Choose the conditions, or rows, whose `snr_db` is nearest to the wanted one (of two as near,
+def nearest_snr(conditions: Iterable[Any], snr_db: float) -> list[Any]:
+    """Choose the conditions, or rows, whose `snr_db` is nearest to the given one (of two as near,
     the higher); all of them where none has an SNR."""
     conditions = list(conditions)
-    ratios = [c.snr_db for c in conditions if c.snr_db is not None]
-    nearest = min(ratios, key=lambda snr: (abs(snr - wanted), -snr), default=None)
+    snrs = [c.snr_db for c in conditions if c.snr_db is not None]
+    nearest = min(snrs, key=lambda snr: (abs(snr - snr_db), -snr), default=None)
     return [c for c in conditions if c.snr_db == nearest]
 
 
@@ -555,11 +590,11 @@ def published() -> dict[str, Any]:
 def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     """Return the published values of SUPERB: encoder -> (task, metric) -> value."""
     superb = published()["superb"]
-    columns = [tuple(column.split()) for column in superb["columns"]]
-    return {
-        encoder: dict(zip(columns, values, strict=True))
-        for encoder, values in superb["encoders"].items()
-    }
+    measures = [tuple(column.split()) for column in superb["columns"]]
+    encoders = {}
+    for encoder, values in superb["encoders"].items():
+        encoders[encoder] = dict(zip(measures, values, strict=True))
+    return encoders
 
 
 def published_tables(corpora: Sequence[str]) -> list[Table]:
@@ -571,12 +606,13 @@ def published_tables(corpora: Sequence[str]) -> list[Table]:
     import pandas
 
     systems = pandas.DataFrame(published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
-    chosen = []
+    shown = []
     for corpus in corpora:
+        name = corpus.rsplit(" ", 1)[0]  # without the split
         of_split = systems[systems.corpus == corpus]
-        of_corpus = systems[systems.corpus.str.startswith(f"{corpus.rsplit(' ', 1)[0]} ")]
-        chosen.append(of_split if len(of_split) else of_corpus)
-    rows = pandas.concat(chosen).drop_duplicates().dropna(axis="columns", how="all")
+        of_corpus = systems[systems.corpus.str.startswith(f"{name} ")]
+        shown.append(of_split if len(of_split) else of_corpus)
+    rows = pandas.concat(shown).drop_duplicates().dropna(axis="columns", how="all")
     if rows.empty:
         return []
     lines = rows.astype(object).where(rows.notna(), None).itertuples(index=False, name=None)
@@ -602,8 +638,8 @@ def style_figures(**more: Any) -> Iterator[type[Figure]]:
 
 
 def save_figure(figure: Figure, path: Path) -> None:
-    """Write a .png, .svg or .pdf file, whole or not at all; the same figure gives the same
-    bytes."""
+    """Write a figure to a .png, .svg or .pdf file, whole or not at all; the same figure gives the
+    same bytes."""
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150, metadata=metadata)

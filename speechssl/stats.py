@@ -1,4 +1,4 @@
-"""Scores get intervals, p-values and paired differences by resampling.
+"""Give scores intervals, p-values and paired differences by resampling.
 
 Units of the bootstrap. Items of one voice, or questions about one passage, are not independent, so
 whole groups of items are drawn (the cluster bootstrap; Davison and Hinkley 1997, section 3.8).
@@ -50,10 +50,10 @@ RESAMPLES = 10_000
 LEVEL = 0.95  # of confidence
 TAIL = (1 - LEVEL) / 2
 FEWEST = 5  # groups at least for an interval
-EXACT = 12  # groups at most whose signs are flipped in all patterns
+EXACT = 12  # most groups whose signs are flipped in all patterns
 VOICE, ASKER = "voice", "asker"
 CROSSED = " × "  # between the names of two populations that are drawn independently
-_BLOCK = 1 << 21  # drawn indices that are in memory at a time: 16 MB
+_BLOCK = 1 << 21  # drawn numbers that are in memory at a time: 16 MB
 
 
 # ---- the units of a bootstrap
@@ -61,21 +61,22 @@ _BLOCK = 1 << 21  # drawn indices that are in memory at a time: 16 MB
 
 @dataclass(frozen=True)
 class BootstrapUnits:
-    """These units are drawn by a bootstrap: groups of items, and perhaps askers."""
+    """These units are drawn by a bootstrap: groups of items, and perhaps askers (the voices of
+    questions)."""
 
-    name: str  # of a group: "voice", "passage", "recording", "query", ...
-    # of every item its group, or several (the voices of a conversation)
+    name: str  # what a group is: "voice", "passage", "recording", "query", ...
+    # the group of every item, or its groups (the voices of a conversation)
     groups: tuple[tuple[str, ...], ...]
-    askers: tuple[str, ...] = ()  # of every item; (): askers are not drawn
-    # populations too small to be drawn, which the result is limited to: "these 3 voices"
+    askers: tuple[str, ...] = ()  # the asker of every item; (): askers are not drawn
+    # populations too small to be drawn, to which the result is limited: "these 3 voices"
     about: str = ""
 
     @property
     def text(self) -> str:
-        """Return the units as results have them: "voice", "voice × asker", "passage (about these 3
-        voices)"."""
-        names = f"{self.name}{CROSSED}{ASKER}" if self.askers else self.name
-        return f"{names} (about {self.about})" if self.about else names
+        """Return the name of the units in results: "voice", "voice × asker", "passage (about these
+        3 voices)"."""
+        name = f"{self.name}{CROSSED}{ASKER}" if self.askers else self.name
+        return f"{name} (about {self.about})" if self.about else name
 
     def select(self, indices: Sequence[int]) -> BootstrapUnits:
         """Return the units of the items with these indices."""
@@ -94,28 +95,29 @@ def choose_units(
     name: str,
     askers: Sequence[str] = (),
 ) -> BootstrapUnits:
-    """Choose the units to draw: voices, with all their items, if training knew none of them and
+    """Choose the units to draw: voices, with all their items, if training heard none of them and
     there are at least FEWEST.
 
     If there are fewer, or the speaker of an item is not known, the next larger unit than the item
-    is drawn (which is the item itself where there is none). Askers are drawn too, independently and
-    by the same rule; they have no larger unit. Where voices or askers are known but too few to be
-    drawn, the result is about these alone, and says nothing about others.
+    is drawn, such as the passage of a question (the item itself where there is none). Askers are
+    drawn too, independently, if all are known and there are at least FEWEST. Where voices or askers
+    are known but too few to be drawn, the result is about these alone, and says nothing about
+    others.
 
     voices: (S,) the speaker of every item, or all its speakers; "" for one that is not known or
-    that training knew (`unknown_voice`). larger: (S,) the next larger unit; name: its name. askers:
-    (S,) the asker of every item, "" as in voices; (): nobody asks.
+    that training heard (`unknown_voice`). larger: (S,) the next larger unit than each item; name:
+    its name. askers: (S,) the asker of every item, "" as in voices; (): nobody asks.
     """
     speakers = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
     known_voices: set[str] = set()
     if all(names and all(names) for names in speakers):
         known_voices = known_voices.union(*speakers)
     known_askers = set(askers) if all(askers) else set()
-    few = []
+    too_few = []  # populations that cannot be drawn: "3 voices"
     for known, noun in ((known_voices, VOICE), (known_askers, ASKER)):
         if 0 < len(known) < FEWEST:
-            few.append(f"{len(known)} {noun}{'s' * (len(known) > 1)}")
-    about = " and ".join(few)
+            too_few.append(f"{len(known)} {noun}{'s' * (len(known) > 1)}")
+    about = " and ".join(too_few)
     if about:
         about = f"{'this' if about.startswith('1 ') else 'these'} {about}"
     groups: tuple[tuple[str, ...], ...] = tuple((group,) for group in larger)
@@ -127,7 +129,7 @@ def choose_units(
 
 
 def unknown_voice(speaker: str, trained: Collection[str]) -> str:
-    """Return the speaker, or "" if they are in `trained`, the speakers of the training data."""
+    """Return a speaker, or "" for one of `trained`, the speakers of the training data."""
     return "" if speaker in trained else speaker
 
 
@@ -142,9 +144,9 @@ class Interval:
     low: float
     high: float
     n: int
-    estimated: bool = True  # False for fewer than FEWEST groups: low and high are the value then
+    estimated: bool = True  # False for fewer than FEWEST groups: then low and high are the value
     drawn: str = ""  # name of the units that were drawn: "voice"
-    groups: int = 0  # their number; of two populations the smaller
+    groups: int = 0  # number of these units; of two populations the smaller
 
     @property
     def percent(self) -> Interval:
@@ -170,7 +172,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class LeftOut(NamedTuple):
-    """These are the values of a score without one group at a time, for the jackknife."""
+    """These are the values of a score without one group of items at a time, for the jackknife."""
 
     groups: tuple[str, ...]
     shares: np.ndarray  # (G,) each group's share of the sum of denominators
@@ -183,8 +185,9 @@ class LeftOut(NamedTuple):
         return float((count - 1) / count * ((self.values - value) ** 2).sum())
 
     def p_value(self, value: float) -> float:
-        """Return the p-value for the hypothesis that the value is 0: the share of patterns of signs
-        of the groups that give a value at least as far from 0.
+        """Return the p-value for the hypothesis that the value is 0: the contribution of each group
+        gets a sign, + or -, and p is the share of patterns of signs whose sum is at least as far
+        from 0 as the value.
 
         The contribution of a group is the change that it makes, plus its share of the value. NaN as
         in `variance`.
@@ -199,13 +202,14 @@ class LeftOut(NamedTuple):
         share = float(np.concatenate(as_far).mean())
         if groups <= EXACT:
             return share
-        # random patterns: the observed one is added, and p is at least that of one in all patterns
+        # of random patterns: the pattern of the data is added to them, and p is not below the least
+        # p of all patterns
         return max((1 + RESAMPLES * share) / (1 + RESAMPLES), 2.0 ** (1 - groups))
 
 
 def _flip_signs(groups: int) -> Iterator[np.ndarray]:
-    """Yield blocks (r, G) of patterns of signs: all patterns up to EXACT groups, RESAMPLES random
-    ones above that."""
+    """Yield blocks (r, G) of patterns of signs -1 and 1: all patterns up to EXACT groups, RESAMPLES
+    random ones above that."""
     if groups <= EXACT:
         yield _all_signs(groups)
         return
@@ -217,6 +221,7 @@ def _flip_signs(groups: int) -> Iterator[np.ndarray]:
 
 @lru_cache
 def _all_signs(groups: int) -> np.ndarray:
+    """Return all 2^G patterns of signs, (2^G, G)."""
     return np.array(list(product((-1.0, 1.0), repeat=groups)))
 
 
@@ -228,12 +233,12 @@ class Estimate:
     value: float
     resampled: np.ndarray  # (R,) its value in each resample; NaN where it is not defined
     n: int
-    groups: int  # where several units are combined, the smallest number
-    unit: str = "item"  # name of the groups; where several are combined, joined by ", "
-    # without one group at a time; with askers, also without an asker, and without a pair of a group
-    # and an asker; (): not known
+    groups: int  # where estimates are combined, the smallest number
+    unit: str = "item"  # what a group is; where estimates are combined, all names joined by ", "
+    # the values without one group at a time; with askers, then those without an asker, and those
+    # without a pair of a group and an asker; (): not known
     left_out: tuple[LeftOut, ...] = ()
-    bounds: tuple[float, float] = (-np.inf, np.inf)  # of the score
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # least and greatest possible value
 
     @property
     def error(self) -> float | None:
@@ -256,8 +261,9 @@ class Estimate:
 
     @property
     def widened(self) -> np.ndarray:
-        """Return (R,) the resampled values, scaled as the interval is, so that the percentiles of
-        what is computed from them are its interval. NaN for too few groups."""
+        """Return (R,) the resampled values, moved away from the value as the ends of the interval
+        are, so that the percentiles of a quantity computed from them are its interval. NaN for too
+        few groups."""
         scale = interval_scale(self.resampled, self.groups, self.error)
         return self.value + (np.nan if scale is None else scale) * (self.resampled - self.value)
 
@@ -267,17 +273,18 @@ class Estimate:
         the head of this module; 1 for a single group."""
         if not np.isfinite(self.value) or self.groups < 2:
             return 1.0
-        by_signs = [without.p_value(self.value) for without in self.left_out[:2]]  # voices, askers
+        # the sign test by groups and, if there are askers, by askers
+        by_signs = [without.p_value(self.value) for without in self.left_out[:2]]
         if len(by_signs) == 1 and np.isfinite(by_signs).all():
             return by_signs[0]
         error = self.error
         if error is None or not np.isfinite(by_signs).all():
-            by_signs = [2.0 ** (1 - self.groups)]  # the smallest value of a sign test
+            by_signs = [2.0 ** (1 - self.groups)]  # the least p of a sign test
             error = float(np.nanstd(self.resampled) * np.sqrt(self.groups / (self.groups - 1)))
         t = 0.0
         if self.value:
             t = abs(self.value) / error if error else np.inf
-        from scipy.special import stdtr
+        from scipy.special import stdtr  # imported here: `speechssl answer` does not need it
 
         by_t = 2 * stdtr(self.groups - 1, -t)
         return float(min(1.0, max(*by_signs, by_t)))
@@ -295,7 +302,7 @@ def interval_ends(
 
     resampled: (R,) the resampled values, of which NaN is ignored. groups: the number of groups.
     error: the standard error; None: that of the resamples, corrected for the number of groups.
-    bounds: of the score, which the interval does not exceed.
+    bounds: the least and the greatest possible value, at which the interval is cut off.
     """
     scale = interval_scale(resampled, groups, error)
     if scale is None:
@@ -311,14 +318,14 @@ def interval_scale(resampled: np.ndarray, groups: int, error: float | None = Non
     if groups < FEWEST or np.isnan(resampled).all():
         return None
     low, high = np.nanquantile(resampled, [TAIL, 1 - TAIL])
-    half = float(high - low) / 2
-    if half <= 0:
+    half_width = float(high - low) / 2
+    if half_width <= 0:
         return 1.0
     from scipy.special import ndtri, stdtrit  # imported here: `speechssl answer` does not need it
 
     if error is None:
-        error = half / -float(ndtri(TAIL)) * (groups / (groups - 1)) ** 0.5
-    return -float(stdtrit(groups - 1, TAIL)) * error / half
+        error = half_width / -float(ndtri(TAIL)) * (groups / (groups - 1)) ** 0.5
+    return -float(stdtrit(groups - 1, TAIL)) * error / half_width
 
 
 # ---- the estimate of a ratio of sums
@@ -332,8 +339,8 @@ def mean_interval(
 ) -> Interval:
     """Return the mean of S values with its 95 % interval, which lies in [0, 1] if all values do.
 
-    values: (S,). units: of the items; None: every item is its own group. Raises ValueError for no
-    values and for values that are not finite.
+    values: (S,). units: the units that are drawn; None: every item by itself. Raises ValueError for
+    no values and for values that are not finite.
     """
     return ratio_interval(values, np.ones(np.shape(values)), units, seed, resamples)
 
@@ -387,8 +394,8 @@ def _estimate(
         return _estimate_by_group(sums, resampled, units)
     # conversations, which belong to several voices: no voice can be left out by itself
     weights = draw_weights(units.groups, order, seed, resamples)
-    resampled = np.concatenate([counts @ sums for counts in weights])
-    groups: set[str] = set()  # those of items with a denominator
+    resampled = np.concatenate([block @ sums for block in weights])
+    groups: set[str] = set()  # those of items whose denominator is not 0
     for names, (_, denominator) in zip(units.groups, sums, strict=True):
         if denominator > 0:
             groups.update(names)
@@ -402,7 +409,8 @@ def _make_estimate(
     units: BootstrapUnits,
     left_out: tuple[LeftOut, ...] = (),
 ) -> Estimate:
-    """Estimate the ratio of (S, 2) sums with its (R, 2) resampled sums."""
+    """Estimate the ratio of sums. sums: (S, 2) numerator and denominator of every item; resampled:
+    (R, 2) their sums in every resample."""
     numerators, denominators = sums.T
     if (numerators < 0).any():
         bounds = (-np.inf, np.inf)
@@ -415,16 +423,16 @@ def _make_estimate(
 
 
 def _estimate_by_group(sums: np.ndarray, resampled: np.ndarray, units: BootstrapUnits) -> Estimate:
-    """Estimate as `_make_estimate` does, with the values without a group, which are known where
-    every item has one group."""
-    left_out = tuple(_leave_out(sums, way) for way in list_ways(units))
-    # groups with a denominator; of two populations the smaller number
+    """Estimate as `_make_estimate` does, with the values without each group; every item must have
+    one group."""
+    left_out = tuple(_leave_out(sums, partition) for partition in list_partitions(units))
+    # groups whose denominator is not 0; of two populations the smaller number
     groups = min(int((without.shares > 0).sum()) for without in left_out)
     return _make_estimate(sums, resampled, groups, units, left_out)
 
 
 def _ratio(sums: np.ndarray) -> np.ndarray:
-    """Divide (..., 2) numerators by denominators; NaN where there is no denominator."""
+    """Divide numerators by denominators, (..., 2); NaN where the denominator is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.nan)
 
@@ -435,7 +443,7 @@ def _ratio(sums: np.ndarray) -> np.ndarray:
 def draw_counts(groups: int, numbers: float, seed: int, resamples: int) -> Iterator[np.ndarray]:
     """Yield blocks (r, G) of how often each group is drawn, with replacement, R resamples in all.
 
-    numbers: how many numbers the caller holds for a resample, which limits r.
+    numbers: how many numbers the caller keeps for each resample; the more, the smaller r.
     """
     generator = np.random.default_rng(seed)
     block = max(1, int(_BLOCK // numbers))
@@ -450,10 +458,12 @@ def draw_weights(
     """Yield blocks (r, S) of the weights of the items: the product of how often each of an item's
     groups was drawn (the pigeonhole bootstrap; Owen 2007, Annals of Applied Statistics 1(2)).
 
-    groups: of every item; order: of all groups.
+    groups: the groups of every item; order: all groups in the order in which they are drawn.
     """
     index = {name: i for i, name in enumerate(dict.fromkeys(order))}
-    filler = len(index)  # index of a group that is drawn once in every resample
+    # items with fewer groups than others are filled up with one that is drawn once in every
+    # resample
+    filler = len(index)
     indices = np.full((max(map(len, groups)), len(groups)), filler)
     for item, names in enumerate(groups):
         indices[: len(names), item] = [index[name] for name in names]
@@ -471,7 +481,8 @@ def _draw_sums(
 ) -> np.ndarray:
     """Return (R, C) sums over the items of the drawn groups, or of the drawn groups and askers.
 
-    sums: (S, C) of the items; order: of all groups; seeds: for groups and for askers.
+    sums: (S, C) the numbers of every item; order: all groups in the order in which they are drawn;
+    seeds: of the draws of groups and of askers.
     """
     askers = units.askers or ("",) * len(sums)
     group_index = {group: i for i, group in enumerate(order)}
@@ -503,37 +514,38 @@ def _draw_groups(groups: int, seed: int, resamples: int, rows: int) -> Iterator[
         yield np.bincount(flat, minlength=chosen.size).reshape(chosen.shape).astype(np.float64)
 
 
-# ---- without one group at a time
+# ---- values without one group at a time, for the jackknife
 
 
-class Way(NamedTuple):
-    """A way to leave items out is a partition of the items into groups."""
+class Partition(NamedTuple):
+    """A partition divides the items into groups."""
 
     groups: tuple[str, ...]
-    indices: np.ndarray  # (S,) of the group of every item
+    indices: np.ndarray  # (S,) number of the group of every item
 
 
-def list_ways(units: BootstrapUnits) -> list[Way]:
-    """List the ways to leave items out: those of a group; with askers, also those of an asker, and
-    those of a group and an asker together."""
+def list_partitions(units: BootstrapUnits) -> list[Partition]:
+    """List the partitions of which a group is left out: by groups; with askers, also by askers, and
+    by pairs of a group and an asker."""
     groups = [f"{units.name} {label}" for label in units.labels]
-    partitions: list[Sequence[str]] = [groups]
+    labels_of_items: list[Sequence[str]] = [groups]
     if units.askers:
         pairs = [f"{a}{CROSSED}{b}" for a, b in zip(groups, units.askers, strict=True)]
-        partitions += [units.askers, pairs]
-    ways = []
-    for labels in partitions:
+        labels_of_items += [units.askers, pairs]
+    partitions = []
+    for labels in labels_of_items:
         names, indices = np.unique(labels, return_inverse=True)
-        ways.append(Way(tuple(names.tolist()), indices))
-    return ways
+        partitions.append(Partition(tuple(names.tolist()), indices))
+    return partitions
 
 
-def _leave_out(sums: np.ndarray, way: Way) -> LeftOut:
+def _leave_out(sums: np.ndarray, partition: Partition) -> LeftOut:
     """Compute the ratio of (S, 2) sums without one group at a time."""
     total = sums.sum(0)
-    columns = [np.bincount(way.indices, column, len(way.groups)) for column in sums.T]
+    groups = len(partition.groups)
+    columns = [np.bincount(partition.indices, column, groups) for column in sums.T]
     group_sums = np.stack(columns, axis=1)
-    return LeftOut(way.groups, group_sums[:, 1] / total[1], _ratio(total - group_sums))
+    return LeftOut(partition.groups, group_sums[:, 1] / total[1], _ratio(total - group_sums))
 
 
 # ---- several scores, drawn together
@@ -542,16 +554,13 @@ def _leave_out(sums: np.ndarray, way: Way) -> LeftOut:
 @dataclass(frozen=True)
 class ItemScore:
     """An item contributes to a score, which is the sum of the numerators over the sum of the
-    denominators.
-
-    group, voice, asker: the candidates of `choose_units` for drawing items together.
-    """
+    denominators. Of group, voice and asker `choose_units` chooses what is drawn."""
 
     id: str
     group: str  # the next larger unit than the item (of a question its passage), or the item itself
     numerator: float  # accuracy: 1 where right; word error rate: errors
     denominator: float  # accuracy: 1; word error rate: words of the reference
-    voice: str = ""  # the speaker; "" where that is not known, or training knew the voice
+    voice: str = ""  # the speaker; "" where that is not known, or training heard the voice
     asker: str = ""  # the voice of the question; "" as in voice, and where nobody asks
 
 
@@ -565,16 +574,17 @@ def resample_cells(
     """Estimate every cell's sum of numerators over sum of denominators, on the items that all cells
     have, drawn together.
 
-    `common_units` chooses the units. among: groups of other cells that are drawn together with
-    these (`find_shared_groups`). Equal sets of groups give equal draws, so that the estimates of
-    two calls about the same groups are paired as well. Raises ValueError as `common_units` does.
+    `common_units` chooses the units. unit: name of `ItemScore.group`, such as "passage". among:
+    groups of other cells that are drawn together with these (`find_shared_groups`). Equal sets of
+    groups give equal draws, so that the estimates of two calls about the same groups are paired as
+    well. Raises ValueError as `common_units` does.
     """
     common, units = common_units(cells, unit)
     order = sorted({*units.labels, *among})
     # the names of the groups decide one seed, those of the askers another
     askers = [ASKER, *sorted(set(units.askers))]
     seeds = [int(hash_json([seed, names]), 16) for names in (order, askers)]
-    sums: dict[K, np.ndarray] = {}  # (S, 2)
+    sums: dict[K, np.ndarray] = {}  # (S, 2) of every cell
     units_of: dict[K, BootstrapUnits] = {}
     for key, scores in cells.items():
         by_id = {s.id: s for s in scores}
@@ -584,6 +594,7 @@ def resample_cells(
         units_of[key] = units if any(s.asker for s in items) else without_askers
     estimates: dict[K, Estimate] = {}
     for cell_units in dict.fromkeys(units_of.values()):
+        # cells with the same units are drawn at once: two columns each
         keys = [key for key in cells if units_of[key] == cell_units]
         table = np.concatenate([sums[key] for key in keys], axis=1)
         resampled = _draw_sums(table, cell_units, order, seeds, resamples)
@@ -598,8 +609,8 @@ def common_units(
 ) -> tuple[list[str], BootstrapUnits]:
     """Return the ids of the items that all cells have, and their units (`choose_units`).
 
-    unit: name of `ItemScore.group`, the next larger unit than the item. The askers are those of the
-    first cell that has some; a cell without askers (words of a passage) is drawn by voice alone.
+    unit: name of `ItemScore.group`, such as "passage". The askers are those of the first cell that
+    has some; `resample_cells` draws a cell without askers (words of a passage) by voice alone.
     Raises ValueError when the cells have no item in common.
     """
     by_cell = [{s.id: s for s in scores} for scores in cells.values()]
@@ -607,29 +618,40 @@ def common_units(
     common = [s for s in first.values() if all(s.id in by_id for by_id in by_cell)]
     if not common:
         raise ValueError("the cells have no items in common")
-    with_askers = next((by_id for by_id in by_cell if any(s.asker for s in by_id.values())), {})
-    askers = [with_askers[s.id].asker for s in common] if with_askers else []
+    askers: list[str] = []
+    for by_id in by_cell:
+        if any(s.asker for s in by_id.values()):
+            askers = [by_id[s.id].asker for s in common]
+            break
     voices, larger = [s.voice for s in common], [s.group for s in common]
     return [s.id for s in common], choose_units(voices, larger, unit, askers)
 
 
 def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
-    """Find the groups to draw together with those of each key: the groups of all keys that share
-    one with it, directly or through other keys.
+    """Find for each task the groups that are drawn together with its own: those of all tasks that
+    share a group with it, directly or through other tasks. units: by task.
 
     This pairs tasks that share a voice: where a resample has the voice twice, it has it twice in
     all of them.
     """
-    groups = {key: {(u.name, label) for label in u.labels} for key, u in units.items()}
-    components: list[set[tuple[str, str]]] = []
-    for key_groups in groups.values():
-        touching = [component for component in components if component & key_groups]
-        components = [component for component in components if not component & key_groups]
-        components.append(key_groups.union(*touching))
+    groups: dict[K, set[tuple[str, str]]] = {}  # by task, with the name of the units
+    for task, task_units in units.items():
+        groups[task] = {(task_units.name, label) for label in task_units.labels}
+    components: list[set[tuple[str, str]]] = []  # sets of groups that are drawn together
+    for task_groups in groups.values():
+        joined = set(task_groups)
+        separate = []
+        for component in components:
+            if component & task_groups:
+                joined |= component
+            else:
+                separate.append(component)
+        components = [*separate, joined]
     shared: dict[K, set[str]] = {}
-    for key, key_groups in groups.items():
-        (component,) = (component for component in components if component & key_groups)
-        shared[key] = {label for _, label in component}
+    for task, task_groups in groups.items():
+        for component in components:
+            if component & task_groups:
+                shared[task] = {label for _, label in component}
     return shared
 
 
@@ -637,7 +659,7 @@ def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate)
     """Apply a function to several estimates: to their values, to their values in each resample, and
     to their values without each group.
 
-    function: takes arrays. A division by 0 gives NaN, which is not defined.
+    function: called with an array of each estimate. A result that is not finite becomes NaN.
     """
 
     def evaluate(*arrays: Any) -> np.ndarray:
@@ -652,29 +674,30 @@ def combine_estimates(function: Callable[..., np.ndarray], *estimates: Estimate)
     unit = ", ".join(dict.fromkeys(name for e in estimates for name in e.unit.split(", ")))
     left_out = []
     if all(e.left_out for e in estimates):
-        for way in range(max(len(e.left_out) for e in estimates)):  # groups, askers, pairs
-            names, shares, values = _align(estimates, way)
+        partitions = max(len(e.left_out) for e in estimates)  # by groups, by askers, by pairs
+        for partition in range(partitions):
+            names, shares, values = _align(estimates, partition)
             left_out.append(LeftOut(names, shares, evaluate(*values)))
     return Estimate(value, resampled, n, groups, unit, tuple(left_out))
 
 
 def _align(
-    estimates: Sequence[Estimate], way: int
+    estimates: Sequence[Estimate], partition: int
 ) -> tuple[tuple[str, ...], np.ndarray, list[np.ndarray]]:
     """Return the groups of all estimates, their mean shares, and for each estimate its values
-    without these groups. An estimate that does not have a group keeps its value. way: index into
-    `Estimate.left_out`."""
-    known = [e.left_out[way] for e in estimates if way < len(e.left_out)]
+    without these groups. An estimate that does not have a group keeps its value. partition: index
+    into `Estimate.left_out`."""
+    known = [e.left_out[partition] for e in estimates if partition < len(e.left_out)]
     names = sorted({group for left_out in known for group in left_out.groups})
     index = {group: i for i, group in enumerate(names)}
     shares = np.zeros(len(names))
     values = []
     for e in estimates:
         without = np.full(len(names), e.value)
-        if way < len(e.left_out):
-            indices = [index[group] for group in e.left_out[way].groups]
-            without[indices] = e.left_out[way].values
-            shares[indices] += e.left_out[way].shares
+        if partition < len(e.left_out):
+            indices = [index[group] for group in e.left_out[partition].groups]
+            without[indices] = e.left_out[partition].values
+            shares[indices] += e.left_out[partition].shares
         values.append(without)
     return tuple(names), shares / len(known), values
 

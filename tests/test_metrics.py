@@ -1,4 +1,5 @@
-"""Scores against worked examples and against their definitions."""
+"""Scores against examples by hand, and against the scorers of SQuAD, DRCD and DUAL, which are
+written here again from their definitions."""
 
 import re
 import string
@@ -21,7 +22,7 @@ from .files import refused
         ((0.0, 1.0), [(1.0, 2.0)], 0.0, 0.0),  # half-open: touching is not overlapping
         ((0.0, 4.0), [(1.0, 2.0)], 0.4, 0.25),
         ((1.5, 1.5), [(1.0, 2.0)], 0.0, 0.0),
-        # the last annotation counts (fault 3)
+        # the last annotation counts, which released DUAL drops
         ((5.0, 6.0), [(0.0, 1.0), (2.0, 3.0), (5.0, 6.0)], 1.0, 1.0),
         ((0.0, 1.0), [(0.0, 1.0), (2.0, 3.0)], 1.0, 1.0),
         (None, [(0.0, 1.0)], 0.0, 0.0),
@@ -35,7 +36,7 @@ def test_time_scores(predicted, gold, f1, aos):
 
 
 @pytest.mark.parametrize("wrong", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
-def test_what_is_not_an_interval_is_refused(wrong):
+def test_times_that_are_not_an_interval_are_refused(wrong):
     with pytest.raises(ValueError, match="predicted"):
         frame_f1(wrong, [(0.0, 1.0)])
     with pytest.raises(ValueError, match="gold"):
@@ -85,10 +86,11 @@ def test_character_errors_fold_variants_and_keep_latin_runs_whole():
     assert word_error_rate(["後來他說話"], ["后来他说活"], "zh").rate == pytest.approx(1 / 5)
 
 
-some_words = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
+word_lists = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=6)
 
 
 def edit_distance(left, right):
+    """The Levenshtein distance, row by row of its table."""
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):
         previous, row = row, [i]
@@ -98,7 +100,7 @@ def edit_distance(left, right):
 
 
 @pytest.mark.slow
-@given(st.lists(st.tuples(some_words, some_words), min_size=1, max_size=4))
+@given(st.lists(st.tuples(word_lists, word_lists), min_size=1, max_size=4))
 def test_errors_are_edit_distances(pairs):
     assume(any(reference for reference, _ in pairs))
     errors = word_error_rate([" ".join(r) for r, _ in pairs], [" ".join(h) for _, h in pairs])
@@ -109,40 +111,44 @@ def test_references_without_words_are_refused():
     refused("no words", word_error_rate, ["...", ""], ["a", "b"])
 
 
-# without numbers, which DRCD's script leaves alone
-HAN = st.text(alphabet="北京大学中山年，。 ", max_size=8)
+PUNCTUATION = "，。 "
+# without digits, which the script of DRCD treats in another way
+HAN = st.text(alphabet=f"北京大学中山年{PUNCTUATION}", max_size=8)
 
 
 def drcd_scores(predicted, gold):
     """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation
     removed."""
-    bag, best = [c for c in predicted if c not in "，。 "], (0.0, 0.0)
+    characters = [c for c in predicted if c not in PUNCTUATION]
+    best_exact = best_f1 = 0.0
     for answer in gold:
-        wanted = [c for c in answer if c not in "，。 "]
-        shared = sum(min(bag.count(c), wanted.count(c)) for c in set(bag))
-        precision, recall = shared / max(len(bag), 1), shared / max(len(wanted), 1)
-        f1 = 2 * precision * recall / (precision + recall) if shared else 0.0
-        best = max(best[0], float(bag == wanted)), max(best[1], f1)
-    return best
+        gold_characters = [c for c in answer if c not in PUNCTUATION]
+        shared = sum(min(characters.count(c), gold_characters.count(c)) for c in set(characters))
+        f1 = 0.0
+        if shared:
+            precision, recall = shared / len(characters), shared / len(gold_characters)
+            f1 = 2 * precision * recall / (precision + recall)
+        best_exact = max(best_exact, float(characters == gold_characters))
+        best_f1 = max(best_f1, f1)
+    return best_exact, best_f1
 
 
 @pytest.mark.slow
 @given(HAN, st.lists(HAN, min_size=1, max_size=3))
-def test_chinese_answers_are_scored_as_drcd_does(predicted, gold):
-    assume(all(c.strip("，。 ") for c in (predicted, *gold)))
-    wanted = drcd_scores(predicted, gold)
-    found = exact_match(predicted, gold, "zh"), token_f1(predicted, gold, "zh")
-    assert found == pytest.approx(wanted)
+def test_chinese_answers_are_scored_as_by_drcd(predicted, gold):
+    assume(all(text.strip(PUNCTUATION) for text in (predicted, *gold)))
+    exact, f1 = drcd_scores(predicted, gold)
+    assert exact_match(predicted, gold, "zh") == exact
+    assert token_f1(predicted, gold, "zh") == pytest.approx(f1)
 
 
-# ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, written from what they
-# compute, faults excepted
+# ---- random predictions against the scorers of SQuAD v1.1 and of DUAL, without their faults
 
 
 WORDS = "the The a an An cat cat, Cat 10 1,000 U.S. new-york anthem ä — 's (b) a—b _a_ É ß ٣ 中"
 WORDS = [*WORDS.split(), "\u200b", " ", "\n"]
 texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
-ticks = st.integers(0, 60)
+frames = st.integers(0, 60)
 
 
 def squad_words(text):
@@ -153,16 +159,17 @@ def squad_words(text):
 
 
 def squad_scores(predicted, gold):
-    found = squad_words(predicted)
+    """EM and F1 of the best gold answer."""
+    words = squad_words(predicted)
     exact, f1 = [], []
-    for answer in map(squad_words, gold):
-        shared, left = 0, list(answer)
-        for word in found:
-            if word in left:
-                left.remove(word)
+    for gold_words in map(squad_words, gold):
+        shared, unmatched = 0, list(gold_words)
+        for word in words:
+            if word in unmatched:
+                unmatched.remove(word)
                 shared += 1
-        exact.append(found == answer)
-        f1.append(2 * shared / (len(found) + len(answer)) if shared else 0.0)
+        exact.append(words == gold_words)
+        f1.append(2 * shared / (len(words) + len(gold_words)) if shared else 0.0)
     return float(max(exact)), max(f1)
 
 
@@ -179,25 +186,30 @@ def test_text_scores_are_those_of_squad(predicted, gold):
 
 
 def dual_scores(predicted, gold):
-    """FF1 and AOS by counting the ticks of a clock in each interval: no arithmetic on borders."""
-    units, wanted = set(range(*predicted)), set(range(*gold))
-    shared = len(units & wanted)
+    """FF1 and AOS of intervals [start, end) in frames, by counting frames."""
+    predicted_frames, gold_frames = set(range(*predicted)), set(range(*gold))
+    shared = len(predicted_frames & gold_frames)
     if not shared:
         return Fraction(0), Fraction(0)
-    precision, recall = Fraction(shared, len(units)), Fraction(shared, len(wanted))
-    return 2 * precision * recall / (precision + recall), Fraction(shared, len(units | wanted))
+    precision = Fraction(shared, len(predicted_frames))
+    recall = Fraction(shared, len(gold_frames))
+    f1 = 2 * precision * recall / (precision + recall)
+    return f1, Fraction(shared, len(predicted_frames | gold_frames))
 
 
 @given(
-    st.tuples(ticks, ticks).map(sorted),
-    st.lists(st.tuples(ticks, st.integers(1, 20)), min_size=1, max_size=4),
+    st.tuples(frames, frames).map(sorted),
+    st.lists(st.tuples(frames, st.integers(1, 20)), min_size=1, max_size=4),
 )
 def test_time_scores_are_those_of_dual_and_no_annotation_is_dropped(predicted, gold):
-    """Its aggregate takes the best of all annotations but the last; here the last counts as
-    well."""
-    wanted = [(start, start + length) for start, length in gold]
-    scores = [dual_scores(predicted, g) for g in wanted]
-    f1, aos = max(f1 for f1, _ in scores), max(aos for _, aos in scores)
-    span, *seconds = [(start * 0.02, end * 0.02) for start, end in (predicted, *wanted)]
-    assert frame_f1(span, seconds) == pytest.approx(float(f1), abs=1e-9)
-    assert overlap_score(span, seconds) == pytest.approx(float(aos), abs=1e-9)
+    """Released DUAL takes the best of all annotations but the last; here the last counts as well.
+    gold: start and length, in frames of 20 ms."""
+    gold_frames = [(start, start + length) for start, length in gold]
+    scores = [dual_scores(predicted, interval) for interval in gold_frames]
+    best_f1, best_aos = (max(values) for values in zip(*scores, strict=True))
+    to_seconds = [(start * 0.02, end * 0.02) for start, end in (predicted, *gold_frames)]
+    predicted_seconds, *gold_seconds = to_seconds
+    assert frame_f1(predicted_seconds, gold_seconds) == pytest.approx(float(best_f1), abs=1e-9)
+    assert overlap_score(predicted_seconds, gold_seconds) == pytest.approx(
+        float(best_aos), abs=1e-9
+    )

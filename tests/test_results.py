@@ -1,4 +1,5 @@
-"""Result rows: replaced by key, whole at any time, refused with file and line when damaged."""
+"""Rows of results in a file (replaced by new ones, refused with file and line when damaged), and
+the tables of rows."""
 
 import json
 from dataclasses import asdict, replace
@@ -18,15 +19,36 @@ from speechssl.results import (
 
 from .files import refused, untouched
 
-ROW = Row("qa", "dual", "hubert", "babble", 10.0, "FF1", 51.25, 49.0, 53.5, 400, 0, "3f2a")
+ROW = Row(
+    task="qa",
+    system="dual",
+    encoder="hubert",
+    condition="babble",
+    snr_db=10.0,
+    metric="FF1",
+    value=51.25,
+    low=49.0,
+    high=53.5,
+    n=400,
+    seed=0,
+    card="3f2a",
+)
 
-finite, bound = st.floats(-1e6, 1e6), {"low": st.none() | st.just(-1e7), "high": st.just(1e7)}
-cards = st.text(max_size=4) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2)
-where = {"task": st.sampled_from(["qa", "ks"]), "encoder": st.sampled_from(["", "hubert"])}
-where |= {"system": st.text(max_size=4), "condition": st.text(max_size=3)}
-where |= {"snr_db": st.none() | finite, "metric": st.sampled_from(["FF1", "WER"])}
+finite = st.floats(-1e6, 1e6)
 rows = st.builds(
-    Row, **where, **bound, value=finite, n=st.integers(0, 9), seed=st.integers(0, 2), card=cards
+    Row,
+    task=st.sampled_from(["qa", "ks"]),
+    system=st.text(max_size=4),
+    encoder=st.sampled_from(["", "hubert"]),
+    condition=st.text(max_size=3),
+    snr_db=st.none() | finite,
+    metric=st.sampled_from(["FF1", "WER"]),
+    value=finite,
+    low=st.none() | st.just(-1e7),
+    high=st.just(1e7),
+    n=st.integers(0, 9),
+    seed=st.integers(0, 2),
+    card=st.text(max_size=4) | st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
 
 
@@ -36,12 +58,12 @@ def path(tmp_path):
 
 
 @pytest.mark.slow
-@given(st.lists(rows, max_size=6))
-def test_rows_survive_the_file(tmp_path_factory, some):
+@given(new_rows=st.lists(rows, max_size=6))
+def test_rows_come_back_from_the_file(tmp_path_factory, new_rows):
     path = tmp_path_factory.mktemp("results") / "results.jsonl"
-    append_rows(path, some)
-    wanted = {row.cell: row for row in some}
-    assert read_rows(path) == tuple(wanted.values())
+    append_rows(path, new_rows)
+    last_of_cells = {row.cell: row for row in new_rows}
+    assert read_rows(path) == tuple(last_of_cells.values())
     assert [p.name for p in path.parent.iterdir()] == ["results.jsonl"]
 
 
@@ -52,43 +74,42 @@ def test_appending_twice_changes_nothing(path):
 
 
 @pytest.mark.parametrize(
-    ("other", "count"),
+    ("changes", "count"),
     [({"value": 60.0, "low": None}, 1), ({"card": "new"}, 1), ({"snr_db": None}, 2)],
 )
-def test_a_row_replaces_an_older_one_that_measured_the_same(path, other, count):
+def test_a_row_replaces_an_older_one_that_measured_the_same(path, changes, count):
     append_rows(path, [ROW])
-    append_rows(path, [replace(ROW, **other)])
-    found = read_rows(path)
-    assert len(found) == count
-    assert found[-1] == replace(ROW, **other)
+    append_rows(path, [replace(ROW, **changes)])
+    rows_read = read_rows(path)
+    assert len(rows_read) == count
+    assert rows_read[-1] == replace(ROW, **changes)
 
 
-def test_snrs_over_the_whole_signal_are_other_conditions_and_the_usual_ones_are_written_as_ever(
-    path,
-):
+def test_an_snr_over_the_whole_signal_makes_another_condition(path):
     append_rows(path, [ROW])
     assert "snr_over" not in path.read_text()
     append_rows(path, [replace(ROW, value=40.0, low=None, high=None, snr_over="signal")])
-    found = read_rows(path)
-    assert [(row.value, row.snr_over) for row in found] == [(ROW.value, ""), (40.0, "signal")]
-    head = results_table(found).splitlines()[0]
-    assert f"{ROW.condition} 10 dB" in head and f"{ROW.condition}, over the signal 10 dB" in head
+    rows_read = read_rows(path)
+    assert [(row.value, row.snr_over) for row in rows_read] == [(ROW.value, ""), (40.0, "signal")]
+    head, *_ = results_table(rows_read).splitlines()
+    assert f"{ROW.condition} 10 dB" in head
+    assert f"{ROW.condition}, over the signal 10 dB" in head
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("line", "reason"),
     [
         ("{", "truncated"),
         (json.dumps({"system": "dual"}), "`task`"),
         (json.dumps(asdict(ROW) | {"value": "51"}), r"$.value"),
     ],
 )
-def test_damage_is_named_with_file_and_line(path, line, what):
+def test_damage_is_named_with_file_and_line(path, line, reason):
     append_rows(path, [ROW])
     path.write_text(path.read_text() + "\n" + line + "\n")
-    assert what in refused(f"{path}:3 ", read_rows, path)
+    assert reason in refused(f"{path}:3 ", read_rows, path)
     # damage is not overwritten
-    assert what in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
+    assert reason in refused(f"{path}:3 ", append_rows, path, [replace(ROW, seed=9)])
 
 
 def test_a_value_that_is_refused_leaves_the_file_alone(path):
@@ -99,8 +120,8 @@ def test_a_value_that_is_refused_leaves_the_file_alone(path):
     assert path.read_bytes() == before
 
 
-def test_the_table():
-    some = [
+def test_a_table_for_each_metric():
+    table_rows = [
         replace(ROW, snr_db=0.0, value=40.0, low=38.0, high=42.0),
         ROW,
         replace(ROW, condition="clean", snr_db=None, value=55.04, low=None, high=None),
@@ -108,7 +129,7 @@ def test_the_table():
         replace(ROW, system="cascade", encoder="", value=40.0, low=38.0, high=42.0, seed=1),
         replace(ROW, metric="WER", system="cascade", encoder=""),
     ]
-    wanted = """\
+    expected = """\
 FF1 (%)          n  clean                 babble 10 dB        babble 0 dB
 -------------------------------------------------------------------------
 dual (hubert)  400   55.0            51.2 [49.0, 53.5]  40.0 [38.0, 42.0]
@@ -117,27 +138,27 @@ cascade        400      -  35.0 [28.0, 42.0] (2 seeds)                  -
 WER (%)    n       babble 10 dB
 -------------------------------
 cascade  400  51.2 [49.0, 53.5]"""
-    assert results_table(some) == wanted
+    assert results_table(table_rows) == expected
 
 
-def test_clean_speech_is_first_then_noises_by_falling_snr_then_what_has_none():
-    given = [("reverb", None), ("pink", 0.0), ("codec", None), ("clean", None), ("pink", 20.0)]
-    given += [("babble", 5.0), ("pink", 0.0)]
-    wanted = [("clean", None), ("pink", 20.0), ("pink", 0.0), ("babble", 5.0)]
-    assert order_conditions(given) == [*wanted, ("reverb", None), ("codec", None)]
+def test_clean_speech_is_first_then_noises_by_falling_snr_then_conditions_without_one():
+    conditions = [("reverb", None), ("pink", 0.0), ("codec", None), ("clean", None)]
+    conditions += [("pink", 20.0), ("babble", 5.0), ("pink", 0.0)]
+    ordered = [("clean", None), ("pink", 20.0), ("pink", 0.0), ("babble", 5.0)]
+    assert order_conditions(conditions) == [*ordered, ("reverb", None), ("codec", None)]
 
 
 def test_one_model_under_two_names_is_one_row_in_every_condition(path):
     clean = replace(ROW, condition="clean", snr_db=None)
     append_rows(path, [ROW, clean, replace(ROW, system="cascade", card="another")], by_content=True)
     append_rows(path, [replace(ROW, encoder="mine", value=51.5)], by_content=True)
-    found = {(row.encoder, row.system, row.condition, row.value) for row in read_rows(path)}
+    rows_read = {(row.encoder, row.system, row.condition, row.value) for row in read_rows(path)}
     renamed = {("mine", "dual", "babble", 51.5), ("mine", "dual", "clean", 51.25)}
-    assert found == renamed | {("hubert", "cascade", "babble", 51.25)}
+    assert rows_read == renamed | {("hubert", "cascade", "babble", 51.25)}
 
 
 @pytest.mark.parametrize(
-    ("found", "sentence"),
+    ("intervals", "sentence"),
     [
         (
             [("a", "voice", 8), ("b", "passage", 9), ("c", "", 0)],
@@ -148,7 +169,10 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path):
         ([("a", "passage", 4)], "No intervals: 4 passages, fewer than 5."),
     ],
 )
-def test_tables_say_what_is_drawn(found, sentence):
-    assert drawn_sentence(found) == sentence
-    drawn = replace(ROW, drawn="voice", groups=8)
-    assert results_table([drawn]).endswith("\n\n95 % intervals draw 8 voices.")
+def test_tables_say_which_units_their_intervals_draw(intervals, sentence):
+    assert drawn_sentence(intervals) == sentence
+
+
+def test_a_table_ends_with_the_units_of_its_rows():
+    row = replace(ROW, drawn="voice", groups=8)
+    assert results_table([row]).endswith("\n\n95 % intervals draw 8 voices.")

@@ -1,5 +1,5 @@
-"""Intervals against closed forms and their coverage; estimates paired over cells; Holm's
-procedure."""
+"""Intervals and p-values against closed forms; estimates that are drawn together; Holm's
+procedure. (test_coverage.py measures how often intervals cover.)"""
 
 import numpy as np
 import pytest
@@ -8,52 +8,63 @@ from hypothesis import strategies as st
 
 from speechssl import stats
 
-values = np.random.default_rng(1).normal(0.5, 0.2, 400)
 
-
-def units(labels):
+def group_units(labels):
+    """The units that draw the groups of items with these labels, a label for each item."""
     return stats.BootstrapUnits("group", tuple((str(label),) for label in labels))
 
 
-def test_close_to_the_normal_interval():
+def test_the_interval_of_many_values_is_close_to_the_normal_one():
+    values = np.random.default_rng(1).normal(0.5, 0.2, 400)
     interval = stats.mean_interval(values, resamples=4000)
-    half = 1.96 * values.std() / np.sqrt(len(values))
+    half_width = 1.96 * values.std() / np.sqrt(len(values))
     assert interval.value == pytest.approx(values.mean())
-    assert interval.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert interval.high == pytest.approx(values.mean() + half, abs=0.1 * half)
+    assert interval.low == pytest.approx(values.mean() - half_width, abs=0.1 * half_width)
+    assert interval.high == pytest.approx(values.mean() + half_width, abs=0.1 * half_width)
     assert interval.n == 400
 
 
 def test_questions_of_one_passage_are_not_independent():
-    """Twenty identical questions a passage are worth one: clustering widens the interval by about
-    sqrt(20)."""
-    each = np.random.default_rng(2).normal(size=50)
-    repeated, passages = np.repeat(each, 20), units(np.repeat(np.arange(50), 20))
+    """Twenty identical questions about a passage are worth one: drawing passages widens the
+    interval by about sqrt(20)."""
+    passages, questions = 50, 20
+    scores = np.random.default_rng(2).normal(size=passages)
+    repeated = np.repeat(scores, questions)
+    by_passage = group_units(np.repeat(np.arange(passages), questions))
     naive = stats.mean_interval(repeated, resamples=2000)
-    clustered = stats.mean_interval(repeated, passages, resamples=2000)
-    wider = (clustered.high - clustered.low) / (naive.high - naive.low)
-    assert wider == pytest.approx(20**0.5, rel=0.1)
-    assert clustered.ends == pytest.approx(stats.mean_interval(each, resamples=2000).ends)
-    assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", 50)
+    clustered = stats.mean_interval(repeated, by_passage, resamples=2000)
+    widening = (clustered.high - clustered.low) / (naive.high - naive.low)
+    assert widening == pytest.approx(questions**0.5, rel=0.1)
+    assert clustered.ends == pytest.approx(stats.mean_interval(scores, resamples=2000).ends)
+    assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", passages)
 
 
 def test_the_mean_of_unequal_groups_is_over_items():
-    interval = stats.mean_interval([0, 0, 0, 1, 1, 1, 1, 1], units("aaabcdef"), resamples=500)
-    # a share, which ends at 1
-    assert (interval.value, interval.groups, interval.high) == (0.625, 6, 1.0)
+    values, groups = [0, 0, 0, 1, 1, 1, 1, 1], group_units("aaabcdef")
+    interval = stats.mean_interval(values, groups, resamples=500)
+    assert interval.value == 5 / 8
+    assert interval.groups == 6
+    assert interval.high == 1.0  # a share is not greater
 
 
-def test_fewer_than_five_groups_say_too_little_about_the_spread():
-    assert stats.mean_interval([0.0, 1.0], units("pp"), resamples=50) == stats.Interval(
-        0.5, 0.5, 0.5, 2, False, "group", 1
+def test_fewer_than_five_groups_have_no_interval():
+    one_group = stats.mean_interval([0.0, 1.0], group_units("pp"), resamples=50)
+    assert one_group == stats.Interval(
+        value=0.5, low=0.5, high=0.5, n=2, estimated=False, drawn="group", groups=1
     )
-    assert stats.mean_interval([0, 0, 0, 1], units("abcd"), resamples=50).ends == (None, None)
+    four_groups = stats.mean_interval([0, 0, 0, 1], group_units("abcd"), resamples=50)
+    assert four_groups.ends == (None, None)
     assert not stats.mean_interval([1.0] * 4, resamples=50).estimated
     assert stats.mean_interval([1.0] * 5, resamples=50).estimated
-    # an empty reference is no fifth one
-    assert not stats.ratio_interval([3] * 4 + [0], [10] * 4 + [0], resamples=50).estimated
-    difference = stats.paired_difference([1.0, 0.5], [0.0, 0.0], units("pp"), resamples=50)
-    assert (difference.value, difference.interval.ends) == (0.75, (None, None))
+    # an utterance without reference words does not count
+    errors, words = [3] * 4 + [0], [10] * 4 + [0]
+    assert not stats.ratio_interval(errors, words, resamples=50).estimated
+
+
+def test_the_difference_in_one_group_has_neither_interval_nor_p_value():
+    difference = stats.paired_difference([1.0, 0.5], [0.0, 0.0], group_units("pp"), resamples=50)
+    assert difference.value == 0.75
+    assert difference.interval.ends == (None, None)
     assert difference.p_value == 1
 
 
@@ -62,21 +73,20 @@ def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios():
     interval = stats.ratio_interval(errors, words, resamples=3000)
     assert interval.value == pytest.approx(16 / 180)
     assert interval.low <= interval.value <= interval.high
-    # resamples of the empty reference alone are left out
+    # resamples that draw only the empty reference, the third, are left out
     assert np.isfinite([interval.low, interval.high]).all()
 
 
-def test_pairs_see_what_two_intervals_do_not():
-    noise = np.random.default_rng(3).normal(0, 1, 300)
-    small = np.random.default_rng(4).normal(0.05, 0.1, 300)
-    difference = stats.paired_difference(noise + small, noise, resamples=2000)
-    assert difference.value == pytest.approx(small.mean())
-    assert 0 < difference.interval.low < difference.interval.high
+def test_a_paired_difference_is_significant_where_two_intervals_overlap():
+    scores = np.random.default_rng(3).normal(0, 1, 300)
+    better = scores + np.random.default_rng(4).normal(0.05, 0.1, 300)
+    low = stats.mean_interval(better, resamples=500).low
+    assert low < stats.mean_interval(scores, resamples=500).high
+    difference = stats.paired_difference(better, scores, resamples=2000)
+    assert difference.value == pytest.approx((better - scores).mean())
+    assert difference.interval.low > 0
     assert 0 < difference.p_value < 0.01
-    one = stats.mean_interval(noise + small, resamples=500)
-    two = stats.mean_interval(noise, resamples=500)
-    assert one.low < two.high  # unpaired, they overlap
-    reverse = stats.paired_difference(noise, noise + small, resamples=2000)
+    reverse = stats.paired_difference(scores, better, resamples=2000)
     assert reverse.value == pytest.approx(-difference.value)
     assert reverse.p_value == difference.p_value
 
@@ -85,10 +95,11 @@ def test_pairs_see_what_two_intervals_do_not():
     ("groups", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625), (6, 0.03125), (40, 0.0)]
 )
 def test_a_few_groups_prove_nothing_however_large_the_difference(groups, least):
-    drawn = units(i % groups for i in range(80))
-    found = stats.paired_difference(np.ones(80), np.zeros(80), drawn, resamples=999)
-    assert found.p_value == pytest.approx(max(least, 1 / 10_001))
-    assert found.unit == "group"
+    """least: 2 / 2^G, or 0 where the patterns of signs are random ones."""
+    units = group_units(i % groups for i in range(80))
+    difference = stats.paired_difference(np.ones(80), np.zeros(80), units, resamples=999)
+    assert difference.p_value == pytest.approx(max(least, 1 / (1 + stats.RESAMPLES)))
+    assert difference.unit == "group"
 
 
 @pytest.mark.parametrize("wrong", [[], [1.0, float("nan")], [float("inf")]])
@@ -97,50 +108,53 @@ def test_scores_that_are_refused(wrong):
         stats.mean_interval(wrong)
 
 
-def scored(values, groups=None, weights=None):
-    groups = groups or [str(i) for i in range(len(values))]
-    weights = weights or [1.0] * len(values)
-    return [
-        stats.ItemScore(str(i), g, v, w)
-        for i, (v, g, w) in enumerate(zip(values, groups, weights, strict=True))
-    ]
+def make_items(values):
+    """An item for each value, each a group of its own."""
+    return [stats.ItemScore(str(i), str(i), value, 1.0) for i, value in enumerate(values)]
 
 
 def test_two_calls_about_the_same_groups_draw_the_same():
     values = np.random.default_rng(2).normal(size=50).tolist()
-    one = stats.resample_cells({"a": scored(values)}, seed=1)["a"].resampled
-    backwards = {"x": scored(values)[::-1], "y": scored(values[::-1])}
-    assert np.allclose(one, stats.resample_cells(backwards, seed=1)["x"].resampled)
-    assert not np.allclose(one, stats.resample_cells({"a": scored(values)}, seed=2)["a"].resampled)
+    items = make_items(values)
+    resampled = stats.resample_cells({"a": items}, seed=1)["a"].resampled
+    other_order = {"x": items[::-1], "y": make_items(values[::-1])}
+    assert np.allclose(resampled, stats.resample_cells(other_order, seed=1)["x"].resampled)
+    other_seed = stats.resample_cells({"a": items}, seed=2)["a"].resampled
+    assert not np.allclose(resampled, other_seed)
 
 
 def test_only_items_that_all_cells_have_count():
-    found = stats.resample_cells({"a": scored([1, 1, 0, 0]), "b": scored([1, 1, 0])})
-    assert found["a"].value == found["b"].value == pytest.approx(2 / 3) and found["a"].n == 3
+    cells = {"a": make_items([1, 1, 0, 0]), "b": make_items([1, 1, 0])}
+    for estimate in stats.resample_cells(cells).values():
+        assert estimate.value == pytest.approx(2 / 3)
+        assert estimate.n == 3
 
 
-def test_what_is_divided_by_nothing_is_not_defined_and_harms_no_interval():
-    a = stats.Estimate(1.0, np.array([1.0, 2.0, 3.0]), 3, 3)
-    b = stats.Estimate(0.5, np.array([0.0, 1.0, 1.0]), 3, 2)
-    nothing = stats.Estimate(0.0, np.zeros(3), 3, 3)
-    found = stats.combine_estimates(np.divide, a, b)
-    assert np.isnan(found.resampled[0])
-    assert found.value == 2.0
-    assert 2.0 <= found.interval.low <= found.interval.high <= 3.0
-    assert np.isnan(stats.combine_estimates(np.divide, a, nothing).value)
+def test_a_division_by_zero_is_not_defined_and_harms_no_interval():
+    a = stats.Estimate(1.0, np.array([1.0, 2.0, 3.0]), n=3, groups=3)
+    b = stats.Estimate(0.5, np.array([0.0, 1.0, 1.0]), n=3, groups=2)
+    zero = stats.Estimate(0.0, np.zeros(3), n=3, groups=3)
+    ratio = stats.combine_estimates(np.divide, a, b)
+    assert np.isnan(ratio.resampled[0])
+    assert ratio.value == 2.0
+    assert 2.0 <= ratio.interval.low <= ratio.interval.high <= 3.0
+    assert np.isnan(stats.combine_estimates(np.divide, a, zero).value)
 
 
-def spoken(values, voices, prefix=""):
-    return [
-        stats.ItemScore(f"{prefix}{i}", f"p{i}", v, 1.0, w)
-        for i, (v, w) in enumerate(zip(values, voices, strict=True))
-    ]
+def make_voiced_items(values, voices, prefix=""):
+    """An item for each value, about passages p0, p1, ...; voices: the speaker of each."""
+    items = []
+    for i, (value, voice) in enumerate(zip(values, voices, strict=True)):
+        items.append(stats.ItemScore(f"{prefix}{i}", f"p{i}", value, 1.0, voice))
+    return items
 
 
-def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
+def test_voices_are_drawn_where_there_are_five_and_else_passages():
     values = np.random.default_rng(3).random(20).tolist()
-    by_voice = stats.resample_cells({"a": spoken(values, "abcde" * 4)}, unit="passage")["a"]
-    by_passage = stats.resample_cells({"a": spoken(values, "abcd" * 5)}, unit="passage")["a"]
+    cells = {"five": make_voiced_items(values, "abcde" * 4)}
+    by_voice = stats.resample_cells(cells, unit="passage")["five"]
+    cells = {"four": make_voiced_items(values, "abcd" * 5)}
+    by_passage = stats.resample_cells(cells, unit="passage")["four"]
     assert (by_voice.unit, by_voice.groups) == ("voice", 5)
     assert (by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5)
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
@@ -149,26 +163,37 @@ def test_voices_are_drawn_where_there_are_enough_and_all_is_recorded():
 
 
 def test_tasks_that_share_a_voice_are_drawn_together():
-    """A share of a task's voices in common is enough: what is hard for a voice is hard in both."""
+    """A voice that scores low in one task scores low in the other, so that their resamples
+    correlate."""
     rng = np.random.default_rng(4)
-    hard = dict(zip("abcdefghi", rng.random(9), strict=True))
+    level = dict(zip("abcdefghi", rng.random(9), strict=True))  # of each voice
     tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3, "none": [""] * 12}
-    cells = {
-        t: spoken([hard.get(v, 0.3) + rng.normal(0, 0.01) for v in voices], voices, t)
-        for t, voices in tasks.items()
-    }
-    drawn_of = {t: stats.common_units({t: scored}, "passage")[1] for t, scored in cells.items()}
-    together = stats.find_shared_groups(drawn_of)
-    assert together["ks"] == together["ic"] == set("abcdefghi")
-    assert together["other"] == set("uvwxy")
-    assert together["none"] == {f"p{i}" for i in range(12)} and drawn_of["none"].name == "passage"
-    drawn = {
-        t: stats.resample_cells({t: scored}, 0, 2000, "passage", together[t])[t].resampled
-        for t, scored in cells.items()
-    }
-    usual = np.isfinite(drawn["ks"])
-    assert np.corrcoef(drawn["ks"][usual], drawn["ic"][usual])[0, 1] > 0.7
-    assert abs(np.corrcoef(drawn["ks"][usual], drawn["other"][usual])[0, 1]) < 0.1
+    items = {}
+    for task, voices in tasks.items():
+        values = [level.get(voice, 0.3) + rng.normal(0, 0.01) for voice in voices]
+        items[task] = make_voiced_items(values, voices, prefix=task)
+    units = {}
+    for task in tasks:
+        _, units[task] = stats.common_units({task: items[task]}, "passage")
+    shared = stats.find_shared_groups(units)
+    assert shared["ks"] == set("abcdefghi")
+    assert shared["ic"] == shared["ks"]
+    assert shared["other"] == set("uvwxy")
+    assert units["none"].name == "passage"
+    assert shared["none"] == {f"p{i}" for i in range(12)}
+    resampled = {}
+    for task in tasks:
+        estimates = stats.resample_cells(
+            {task: items[task]}, seed=0, resamples=2000, unit="passage", among=shared[task]
+        )
+        resampled[task] = estimates[task].resampled
+    defined = np.isfinite(resampled["ks"])  # where a voice of the task was drawn
+
+    def correlate(first, second):
+        return np.corrcoef(resampled[first][defined], resampled[second][defined])[0, 1]
+
+    assert correlate("ks", "ic") > 0.7
+    assert abs(correlate("ks", "other")) < 0.1
 
 
 def test_holm_by_hand():
@@ -178,7 +203,8 @@ def test_holm_by_hand():
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
 def test_holm_lies_between_the_p_value_and_bonferroni_and_keeps_the_order(p_values):
-    found, given = np.array(stats.holm(p_values)), np.array(p_values)
-    assert (given <= found).all()
-    assert (found <= np.minimum(1.0, len(given) * given) + 1e-12).all()
-    assert (np.diff(found[np.argsort(given, kind="stable")]) >= 0).all()
+    adjusted, unadjusted = np.array(stats.holm(p_values)), np.array(p_values)
+    bonferroni = np.minimum(1.0, len(unadjusted) * unadjusted)
+    assert (unadjusted <= adjusted).all()
+    assert (adjusted <= bonferroni + 1e-12).all()
+    assert (np.diff(adjusted[np.argsort(unadjusted, kind="stable")]) >= 0).all()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from speechssl.eval.superb import superb_tables
+from speechssl.eval.superb import make_superb_tables
 from speechssl.results import Table, markdown, read_rows
 
 SNR = 5.0  # dB, of the noise in the tables
@@ -27,7 +27,7 @@ def main(exp: Path) -> None:
                 ratios.append((row.task, row.encoder, f"{row.value:.1f}"))
         columns = ("task", "encoder", "times faster")
         cached = Table("From the cache, over the encoder in the loop", columns, tuple(ratios))
-        tables = superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), SNR)
+        tables = make_superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), SNR)
         if ratios:
             tables = [*tables, cached]
         print(f"\n## {folder}\n\n{markdown(tables)}")

@@ -23,7 +23,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
-from speechssl.cascade.train_text_qa import begin_text, text_examples
+from speechssl.cascade.train_text_qa import make_untrained_model, text_examples
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
@@ -186,7 +186,7 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
     else:
         training = replace(options.training, seed=seed)
         options = replace(options, training=training)
-        began, _ = begin_text(load_corpus(corpus, options.split), options)
+        began, _ = make_untrained_model(load_corpus(corpus, options.split), options)
     add_modules(began.encoder, added_modules(model.encoder))
     return drop_pooler(began.state_dict())
 

@@ -1,12 +1,13 @@
 """Align known words with a recording of any length by a CTC recogniser.
 
 `CtcAligner.align` spells the words, asks the recogniser for log-probabilities piece by piece, and
-finds the likeliest path through the text in windows (`align_windows`). `Alignment` says how much
-less likely each word is than what the recogniser would have written.
+finds the likeliest path through the text in windows (`align_windows`). An `Alignment` has the times
+of the words, and how much less likely each is than what the recogniser would have written.
 
-Sources: CTC forced alignment: Graves et al., ICML 2006, torchaudio's `forced_align`; windows whose
-part of the text is not known: CTC-segmentation (Kürzinger et al., arXiv 2007.09127); a symbol that
-stands for anything: Pratap et al., arXiv 2305.13516, section 3.
+Sources: CTC forced alignment is that of Graves et al., ICML 2006, by torchaudio's `forced_align`;
+windows whose part of the text is not known are those of CTC-segmentation (Kürzinger et al., arXiv
+2007.09127); the star, a symbol that stands for anything, is that of Pratap et al., arXiv
+2305.13516, section 3.
 Letters: N samples, T frames, V symbols, W words.
 """
 
@@ -30,73 +31,74 @@ from speechssl.data.records import Span
 from speechssl.text import fold_letters
 from speechssl.timing import FrameGrid
 
-HEAD_LONGEST = 60.0  # seconds that a head of ours is given at once
-WINDOW = 6000  # frames from which on a recording is aligned in windows (two minutes at 50 Hz)
-MARGIN = 500  # frames at the end of a window whose words wait for the next one
-DENSEST = 0.6  # symbols a frame: 30 a second, more than anybody speaks
-STAR = -1  # in the place of a symbol: any symbol, for what the vocabulary cannot spell
-STAR_BLANK = 0.5  # nats that a silent frame costs within a word that cannot be spelt
+HEAD_LONGEST = 60.0  # seconds of audio that a CTC head trained here gets at once
+WINDOW = 6000  # frames: a longer recording is aligned in windows (two minutes at 50 Hz)
+MARGIN = 500  # frames at the end of a window; words that end in them are aligned again in the next
+DENSEST = 0.6  # symbols a frame: 30 a second at 50 Hz, more than anybody speaks
+STAR = -1  # number of the star, which stands for any symbol where the vocabulary cannot spell
+STAR_BLANK = 0.5  # nats that a silent frame costs within a star
 GAP = 0.1  # seconds that a word of a CTC recogniser may grow on either side
-SIGNS = "&%@#"  # spoken, as currencies and the signs of mathematics are; other punctuation is not
+SIGNS = "&%@#"  # signs that are read aloud; so are those of currencies and of mathematics
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """An alignment is the words of one recording with their times.
-
-    losses: (W,) nats by which the known words are less likely than what the recogniser finds
-    likeliest; symbols: (W,) how many symbols it scores in each.
-    """
+    """An alignment holds the words of one recording with their times."""
 
     words: tuple[Span, ...]
+    # (W,) nats by which each known word is less likely than what the recogniser finds likeliest
     losses: np.ndarray
-    symbols: np.ndarray
+    symbols: np.ndarray  # (W,) number of symbols in each word
 
     def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """Return how likely the words first..last (inclusive; None: to the end) are, 0 to 1,
-        relative to the recogniser's own, as a mean per symbol."""
-        words = slice(first, None if last is None else last + 1)
-        loss = max(self.losses[words].sum(), 0.0)
-        return float(np.exp(-loss / max(self.symbols[words].sum(), 1)))
+        """Return how likely the words first..last (inclusive; None: to the end) are relative to
+        what the recogniser finds likeliest, 0 to 1, as a geometric mean over symbols."""
+        selected = slice(first, None if last is None else last + 1)
+        loss = max(self.losses[selected].sum(), 0.0)
+        return float(np.exp(-loss / max(self.symbols[selected].sum(), 1)))
 
 
 # ---- the likeliest path through the text
 
 
 class _PieceFrames(NamedTuple):
-    """These are facts about the frames of a piece, (T_i,) each."""
+    """A piece of a recording has these arrays, (T_i,) each, with one number a frame."""
 
     best: np.ndarray  # log-probability of the likeliest symbol
     is_onset: np.ndarray  # whether the likeliest symbol begins here
-    starts: np.ndarray  # seconds
+    starts: np.ndarray  # seconds from the beginning of the recording
     ends: np.ndarray
 
 
 @dataclass(frozen=True)
 class CtcAligner:
-    """The aligner aligns with a CTC recogniser (forced alignment), in memory that grows with the
-    recording by a few numbers a frame."""
+    """The aligner aligns words with a recording by a CTC recogniser (forced alignment). Its memory
+    grows with the recording by a few numbers a frame."""
 
-    name: str  # for messages
-    weights: str  # hash of the recogniser
+    name: str  # of the recogniser, for messages
+    weights: str  # hash of the recogniser's weights
     log_probs: Callable[[np.ndarray], Tensor]  # samples (N,) -> (T, V), T by the grid
-    symbols: Sequence[str]  # V texts, "" for what writes nothing
+    symbols: Sequence[str]  # the text of each of the V symbols, "" for one that writes nothing
     separator: str  # the symbol between words, "" for none
     blank: int  # number of the blank
     grid: FrameGrid
-    longest: float  # seconds that `log_probs` is given at once
+    longest: float  # seconds of audio that `log_probs` gets at once
 
     @cached_property
     def _columns(self) -> dict[str, int]:
-        """Map texts of symbols to their columns: as they are and, where no other symbol is written
-        so, without case, accents and form."""
-        silent = ("", self.separator)
-        exact = {s: i for i, s in enumerate(self.symbols) if s not in silent and i != self.blank}
-        folded = {fold_letters(s): i for s, i in reversed(exact.items())}
+        """Map the texts of symbols to their columns of `log_probs`: as they are written, and also
+        folded (`fold_letters`) where no other symbol is written like the folded one."""
+        exact: dict[str, int] = {}
+        for i, text in enumerate(self.symbols):
+            if text not in ("", self.separator) and i != self.blank:
+                exact[text] = i
+        folded: dict[str, int] = {}
+        for text, i in exact.items():
+            folded.setdefault(fold_letters(text), i)
         return folded | exact
 
     def _spell_character(self, character: str) -> list[int]:
-        """Return the symbols of a character; none for one that cannot be spelt."""
+        """Return the numbers of a character's symbols; none for one that cannot be spelt."""
         columns = self._columns
         if character in columns:
             return [columns[character]]
@@ -114,8 +116,8 @@ class CtcAligner:
         return sum(bool(self._spell_character(c)) for c in letters) / len(letters)
 
     def spell(self, word: str) -> list[int]:
-        """Return the symbols of a word, STAR for every run of letters, digits and signs that the
-        vocabulary lacks. Punctuation that is no symbol is left out."""
+        """Return the numbers of a word's symbols, with a STAR for every run of letters, digits and
+        signs that the vocabulary lacks. Punctuation that is no symbol is left out."""
         first, stop = find_core(word)
         symbols: list[int] = []
         for character in word[first:stop]:
@@ -135,7 +137,7 @@ class CtcAligner:
         """
         samples = check_samples(samples)
         spellings = [self.spell(word) for word in words]
-        # of all symbols only those of the text are aligned
+        # the path needs the columns of the text's symbols only, and one of the star
         in_text = sorted({n for spelling in spellings for n in spelling if n != STAR})
         separators = [self.symbols.index(self.separator)] if self.separator else []
         columns = [self.blank, *in_text, *separators]
@@ -150,46 +152,52 @@ class CtcAligner:
 
         pieces: list[_PieceFrames] = []
         spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
-        best, is_onset, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
-        bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in word_targets]
-        bounds = share_by_length(bounds, words, [spelling == [STAR] for spelling in spellings])
+        best = np.concatenate([piece.best for piece in pieces])
+        is_onset = np.concatenate([piece.is_onset for piece in pieces])
+        starts = np.concatenate([piece.starts for piece in pieces])
+        ends = np.concatenate([piece.ends for piece in pieces])
+        spelt_bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in word_targets]
+        unspelt = [spelling == [STAR] for spelling in spellings]
+        bounds = share_by_length(spelt_bounds, words, unspelt)
 
         # frames between two words count for the first of them
         counted_from = [0, *(first for first, _ in bounds[1:]), len(path)]
         frame_losses = best - path
-        timed, losses, symbols = [], [], []
+        timed_words: list[Span] = []
+        losses: list[float] = []
+        symbols: list[int] = []
         for i, (first, stop) in enumerate(bounds):
-            timed.append(Span(words[i], float(starts[first]), float(ends[stop - 1])))
+            timed_words.append(Span(words[i], float(starts[first]), float(ends[stop - 1])))
             counted = slice(counted_from[i], counted_from[i + 1])
             losses.append(frame_losses[counted].sum())
-            least = len(spellings[i]) + len(separators)
-            symbols.append(max(int(is_onset[counted].sum()), least))
-        widened = widen_words(timed, len(samples) / SAMPLE_RATE)
+            known_symbols = len(spellings[i]) + len(separators)
+            symbols.append(max(int(is_onset[counted].sum()), known_symbols))
+        widened = widen_words(timed_words, len(samples) / SAMPLE_RATE)
         return Alignment(widened, np.array(losses), np.array(symbols))
 
     def _emissions(
         self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
     ) -> Iterator[Tensor]:
-        """Yield log-probabilities (T_i, V') of these symbols and, last, of a star, piece by piece;
-        append the facts about the frames of each to `pieces`."""
+        """Yield log-probabilities of the symbols in `columns` and, last, of a star, piece by piece:
+        (T_i, len(columns) + 1). Append what is known of each piece's frames to `pieces`."""
         for start, end in show_pieces(split_at_pauses(samples, self.longest), "aligning"):
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
                 continue
             best, path = (values.numpy() for values in scores.max(-1))
-            changes = np.r_[True, path[1:] != path[:-1]]  # nothing stands before the first frame
-            is_onset = (path != self.blank) & changes
+            differs = np.r_[True, path[1:] != path[:-1]]  # from the frame before, if there is one
+            is_onset = (path != self.blank) & differs
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
             pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
-            # a star is any symbol, and the silences within what it stands for
+            # a star stands for any symbol, and for silence at a price
             others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
             star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)
             yield torch.cat([scores[:, columns], star[:, None]], 1)
 
 
 def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
-    """Make an aligner of a recogniser of ours."""
+    """Make an aligner of a CTC head that was trained here."""
     return CtcAligner(
         name=head.name,
         weights=str(head.card["asr"]),
@@ -205,58 +213,61 @@ def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
 def align_windows(
     pieces: Iterable[Tensor], targets: Sequence[int]
 ) -> tuple[list[TokenSpan], np.ndarray]:
-    """Align a recording of any length: the spans of all targets, and the log-probability of every
-    frame (T,) on their path.
+    """Align targets with a recording of any length; return the spans of all targets, and the
+    log-probability of every frame (T,) on their path.
 
-    pieces: log-probabilities (T_i, V) of a recording from beginning to end, the blank first. Of a
-    long one only about WINDOW frames are held: the part of the text that is in a window is what
-    the likeliest path through it passes (`spoken_prefix`); what ends in its last MARGIN frames is
-    aligned again with the next.
+    pieces: log-probabilities (T_i, V) of the recording from beginning to end, the blank first.
+    Only about WINDOW frames of them are held at a time: the targets that are spoken in a window are
+    those that the likeliest path through it passes (`spoken_prefix`). Targets that end in its last
+    MARGIN frames are aligned again in the next window.
     Raises ValueError where the targets do not fit.
     """
-    # spans that are settled, and the log-probabilities of their frames, at first of the blank
+    # for each window that is aligned: its spans, and the log-probability of the blank in its frames
     settled: list[tuple[Sequence[TokenSpan], np.ndarray]] = []
-    done = 0  # targets
+    settled_targets = 0
     window = torch.zeros(0, 0)  # the frames that are not settled
     for piece in pieces:
         window = torch.cat([window, piece]) if len(window) else piece
         if len(window) < WINDOW:
             continue
-        candidates = targets[done : done + int(len(window) * DENSEST)]
+        longest_text = int(len(window) * DENSEST)
+        candidates = targets[settled_targets : settled_targets + longest_text]
         aligned = align_spans(window, candidates[: spoken_prefix(window, candidates)])
-        sure = [span for span in aligned if span.end <= len(window) - MARGIN]
-        # cut between the last sure target and the next, in the margin or at most as long before it
-        last_end = sure[-1].end if sure else 0
-        next_start = aligned[len(sure)].start if len(sure) < len(aligned) else len(window)
+        kept = [span for span in aligned if span.end <= len(window) - MARGIN]
+        # the window is cut after the last kept span and, if possible, before the next span,
+        # between one and two margins before the end of the window
+        last_end = kept[-1].end if kept else 0
+        next_start = aligned[len(kept)].start if len(kept) < len(aligned) else len(window)
         cut = min(next_start, len(window) - MARGIN)
         cut = max(last_end, cut, len(window) - 2 * MARGIN)
-        settled.append((sure, window[:cut, BLANK].numpy().copy()))
-        done += len(sure)
+        settled.append((kept, window[:cut, BLANK].numpy().copy()))
+        settled_targets += len(kept)
         window = window[cut:].clone()
-    rest = align_spans(window, targets[done:])
+    rest = align_spans(window, targets[settled_targets:])
     settled.append((rest, window[:, BLANK].numpy().copy()))
 
     spans: list[TokenSpan] = []
-    frames = 0
-    for part, scores in settled:
-        for span in part:
-            scores[span.start : span.end] = span.score
-            spans.append(replace(span, start=span.start + frames, end=span.end + frames))
-        frames += len(scores)
-    return spans, np.concatenate([scores for _, scores in settled])
+    frames_before = 0
+    for window_spans, path in settled:
+        for span in window_spans:
+            path[span.start : span.end] = span.score
+            start, end = span.start + frames_before, span.end + frames_before
+            spans.append(replace(span, start=start, end=end))
+        frames_before += len(path)
+    return spans, np.concatenate([path for _, path in settled])
 
 
 def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
-    """Count the targets that have begun where the likeliest path through all frames ends, which may
-    be anywhere in them. log_probs: (T, V), the blank first."""
-    # a blank before, between and after the targets
+    """Count the targets that the likeliest path through all frames has begun; the path may end at
+    any of them. log_probs: (T, V), the blank first."""
+    # the states of CTC: a blank before, between and after the targets
     states = np.zeros(2 * len(targets) + 1, np.int64)
     states[1::2] = targets
-    # 0 where a symbol may follow the one before it, which is another
+    # 0 where a target may follow the one before it without a blank, as they differ; else -inf
     skip = np.full(len(states), -np.inf, np.float32)
     skip[3::2][states[3::2] != states[1:-2:2]] = 0
     frames = log_probs.numpy()
-    score = np.full(len(states), -np.inf, np.float32)
+    score = np.full(len(states), -np.inf, np.float32)  # of the best path that ends in each state
     score[:2] = frames[0, states[:2]]
     for frame in frames[1:]:
         skipped = score[:-2] + skip[2:]
@@ -269,11 +280,12 @@ def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
 def share_by_length(
     bounds: Sequence[tuple[int, int]], words: Sequence[str], unspelt: Sequence[bool]
 ) -> list[tuple[int, int]]:
-    """Let words in a row of which nothing can be spelt share the frames [first, last) of all of
-    them by their lengths: no border between them is likelier than another."""
+    """Divide the frames of consecutive words that cannot be spelt among these words by their
+    lengths: no border between them is likelier than another. bounds: the frames [first, last) of
+    every word; unspelt: whether nothing of a word can be spelt. Returns new bounds."""
     new_bounds: list[tuple[int, int]] = []
     for is_unspelt, group in groupby(range(len(words)), lambda i: unspelt[i]):
-        run = list(group)
+        run = list(group)  # numbers of consecutive words
         start, end = bounds[run[0]][0], bounds[run[-1]][1]
         if not is_unspelt or end - start < len(run):
             new_bounds += [bounds[i] for i in run]
@@ -282,7 +294,7 @@ def share_by_length(
         letters_before = np.cumsum([0, *(stop - first for first, stop in cores)])
         shares = letters_before / letters_before[-1]
         borders = np.rint(start + shares * (end - start)).astype(int)
-        for n in range(1, len(run)):  # a frame each at least
+        for n in range(1, len(run)):  # every word gets a frame at least
             borders[n] = np.clip(borders[n], borders[n - 1] + 1, end - (len(run) - n))
         new_bounds += [(int(first), int(last)) for first, last in pairwise(borders)]
     return new_bounds
@@ -293,8 +305,8 @@ def share_by_length(
 
 def is_spoken(character: str) -> bool:
     """Return whether a character is a letter, a digit or a sign that is read aloud."""
-    # symbols of currencies, of mathematics, and others
-    is_sign = character in SIGNS or unicodedata.category(character) in ("Sc", "Sm", "So")
+    categories = ("Sc", "Sm", "So")  # Unicode's symbols of currency, mathematics, and others
+    is_sign = character in SIGNS or unicodedata.category(character) in categories
     return is_sign or character.isalnum()
 
 
@@ -305,12 +317,14 @@ def find_core(word: str) -> tuple[int, int]:
 
 
 def widen_words(words: Sequence[Span], seconds: float) -> tuple[Span, ...]:
-    """Let words meet in the middle of the gap between them, where it is short; else let each end
-    GAP s later, or start earlier: a word sounds a little before and after its letters are emitted.
-    seconds: length of the recording.
-    """
+    """Widen each word by GAP s on either side, or by half of the gap to its neighbour where that is
+    less: a word sounds a little before and after its letters are emitted. seconds: length of the
+    recording."""
     ends = [0.0, *(w.end for w in words)]
     starts = [*(w.start for w in words), seconds]
     gaps = [max(start - end, 0.0) for end, start in zip(ends, starts, strict=True)]
-    grow = [min(gap / 2, GAP) for gap in gaps]  # of the words on either side of a gap
-    return tuple(Span(w.text, w.start - grow[i], w.end + grow[i + 1]) for i, w in enumerate(words))
+    added = [min(gap / 2, GAP) for gap in gaps]  # to the word before and to the word after a gap
+    widened = []
+    for i, word in enumerate(words):
+        widened.append(Span(word.text, word.start - added[i], word.end + added[i + 1]))
+    return tuple(widened)

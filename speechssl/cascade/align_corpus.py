@@ -2,9 +2,12 @@
 
 `align_corpus` loads the aligner, and aligns the records of every split (`AlignedSplit`): first the
 words of every recording, then the answers, from the first to the last of their words. Words are
-those of the text (of the transcript where there is no text) as they are spelt there. What has times
-keeps them; recordings stay where they are. What is not spoken as it is written is set aside, or
-gets no times.
+those of the text (of the transcript where there is no text) as they are spelt there. Records and
+answers that have times keep them; recordings stay where they are. A record that is not spoken as it
+is written is set aside, and such an answer gets no times.
+
+While a split is aligned, OUT/SPLIT/parts has a file for each recording: its words with times
+(`AlignedPart`), or why it has none (`FailedPart`). A killed run reads these files again.
 """
 
 from __future__ import annotations
@@ -56,9 +59,9 @@ from speechssl.encoders.load import hash_weights, shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import language_of, pieces
 
-VERSION = 2  # of the method of alignment: a folder of another version is made again
-LEAST_SPELT = 0.5  # share of a text's letters that a recogniser must be able to write
-CONTEXT = 3  # words on either side that count for the confidence of an answer
+VERSION = 2  # of the method of alignment; `stage` refuses a folder that another version made
+LEAST_SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
+CONTEXT = 3  # words on either side of an answer that its confidence takes in
 PASSAGES = "passages.jsonl"
 # why a passage or a question is set aside
 NO_RECORDING = "it has no recording"
@@ -76,8 +79,8 @@ Aligner = CtcAligner | WhisperAligner
 def align_corpus(o: Align) -> dict[str, Any]:
     """Write a corpus with times; return its data report.
 
-    A killed run continues. Raises InputError for a recogniser of another language, and where
-    nothing could be aligned.
+    Raises InputError for a recogniser of another language, where nothing could be aligned, and
+    where OUT was made from other inputs.
     """
     root, splits = find_splits(o.manifest)
     data = {split: load_corpus(root, split) for split in splits}
@@ -110,8 +113,8 @@ def align_corpus(o: Align) -> dict[str, Any]:
 def write_aligned(
     o: Align, data: Mapping[str, Corpus], aligner: Aligner, facts: Mapping[str, Any]
 ) -> None:
-    """Align every split and write the corpus. facts: source and settings, for its card. Raises
-    InputError where no passage could be aligned."""
+    """Align every split and write the corpus. data: the corpus by split; facts: its source and the
+    settings, for its card. Raises InputError where no passage could be aligned."""
     root = next(iter(data.values())).root
     card = read_json(root / CARD) if (root / CARD).is_file() else {}
     invented = str(card.get("synthetic", "")).startswith(INVENTED)
@@ -121,9 +124,9 @@ def write_aligned(
         aligned = AlignedSplit(corpus, o.out, aligner, o.confidence)
         by_split[split] = aligned.align_records(report, o.workers)
     if not any(records.passages for records in by_split.values()):
-        reasons = report.reasons(kind="passages").most_common(1)
+        reason, _ = report.reasons(kind="passages").most_common(1)[0]
         raise InputError(
-            f"{aligner.name} aligned no passage of {o.manifest} ({reasons[0][0]}); check texts and "
+            f"{aligner.name} aligned no passage of {o.manifest} ({reason}); check texts and "
             "recordings, or prepare it with --speak"
         )
     # `write_corpus` writes these two itself
@@ -132,8 +135,8 @@ def write_aligned(
 
 
 def find_splits(manifest: Path) -> tuple[Path, list[str]]:
-    """Find the corpus, absolute, and its splits. Raises InputError for a path that is neither a
-    corpus nor of one."""
+    """Find the absolute folder of a corpus, and the splits that a path names: a corpus has all of
+    its own, a split and its passages.jsonl one. Raises InputError for any other path."""
     path = manifest.resolve()
     if path.name == PASSAGES and path.is_file():
         path = path.parent
@@ -182,10 +185,10 @@ class AlignedPart:
     """An aligned part has the words of a recording with their times."""
 
     confidence: float
-    seconds: float  # of the recording
+    seconds: float  # length of the recording
     words: tuple[Span, ...]
-    losses: list[float]  # one a word, as in `Alignment`
-    symbols: list[int]
+    losses: list[float]  # of each word, as in `Alignment`
+    symbols: list[int]  # of each word, as in `Alignment`
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -199,7 +202,7 @@ class FailedPart:
 
     reason: str
     why: str | None = None  # the error, where one was raised
-    confidence: float | None = None  # where this is too low
+    confidence: float | None = None  # where the reason is that it is too low
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -211,7 +214,7 @@ Part = AlignedPart | FailedPart
 
 
 def read_part(path: Path) -> Part:
-    """Read the part whose fields a file has."""
+    """Read a part from its file."""
     fields = dict(read_json(path))
     if "reason" in fields:
         return FailedPart(**fields)
@@ -228,18 +231,17 @@ class Untimed(Exception):
 
 @dataclass(frozen=True)
 class AlignedSplit:
-    """A split is aligned into the folder `out`, whose PARTS get one file a recording; a killed run
-    finds these again."""
+    """A split is aligned into the folder `out`."""
 
     data: Corpus
     out: Path
     aligner: Aligner
-    confidence: float  # the least that counts as aligned
+    confidence: float  # the least confidence of a recording or an answer that gets times
 
     def align_record(self, kind: Kind, record: Record) -> Part:
         """Align a record and write its part, or read the part that an earlier run has written."""
-        # p- or q-
-        path = self.out / self.data.split / PARTS / f"{kind[0]}-{safe_name(record.id)}.json"
+        initial = kind[0]  # p of passages, q of questions
+        path = self.out / self.data.split / PARTS / f"{initial}-{safe_name(record.id)}.json"
         if path.is_file():
             return read_part(path)
         part = self._align(record)
@@ -258,23 +260,26 @@ class AlignedSplit:
         confidence = round(alignment.confidence(), 4)
         if confidence < self.confidence:
             return FailedPart(OTHER_TEXT, confidence=confidence)
+        words = [Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words]
         return AlignedPart(
             confidence=confidence,
             seconds=len(samples) / SAMPLE_RATE,
-            words=tuple(Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words),
+            words=tuple(words),
             losses=alignment.losses.round(3).tolist(),
             symbols=alignment.symbols.tolist(),
         )
 
     def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
-        """Return the records with times, and report those that are set aside. workers: threads."""
+        """Return the records with times, and report those that are set aside. workers: number of
+        threads."""
         data, split = self.data, self.data.split
         parts = self.align_parts(workers)
         passages: dict[str, Passage] = {}
-        passage_parts: dict[str, AlignedPart | None] = {}  # None: it had its words before
+        passage_parts: dict[str, AlignedPart | None] = {}  # None where the corpus has the times
         for p in data.passages.values():
             report.count(split, "passages")
             part = parts.get(("passages", p.id))
+            # no part: the passage has its times already, or it could not be tried
             if part is None and not p.words:
                 part = FailedPart(NO_TEXT if p.audio else NO_RECORDING)
             if isinstance(part, FailedPart):
@@ -297,8 +302,8 @@ class AlignedSplit:
         return SplitRecords(tuple(passages.values()), questions)
 
     def align_parts(self, workers: int) -> dict[tuple[Kind, str], Part]:
-        """Align all recordings that have something spoken and no times; return their parts by kind
-        and id."""
+        """Align all recordings that have words to be spoken and no times; return their parts by
+        kind and id."""
         records: list[tuple[Kind, Record]] = [("passages", p) for p in self.data.passages.values()]
         records += [("questions", q) for q in self.data.questions]
         jobs = []
@@ -309,22 +314,24 @@ class AlignedSplit:
         parts = {}
         with single_threaded(workers) as pool:
             results = pool.map(lambda job: self.align_record(*job), jobs)
-            bar = tqdm(results, title, len(jobs), unit="recording", disable=not jobs)
-            for (kind, record), part in zip(jobs, bar, strict=True):
+            progress = tqdm(results, title, len(jobs), unit="recording", disable=not jobs)
+            for (kind, record), part in zip(jobs, progress, strict=True):
                 parts[kind, record.id] = part
         return parts
 
     def with_alignment(self, record: Any, part: AlignedPart | None) -> Any:
-        """Return a record with the words of its part, if any, and paths that hold in another
-        folder."""
+        """Return a record with the words of its part, if any, and the absolute paths of its
+        recordings."""
         root = self.data.root.resolve()
-        moved = replace(record, audio=str(root / record.audio) if record.audio else "")
+        moved = record
+        if record.audio:
+            moved = replace(moved, audio=str(root / record.audio))
         if isinstance(record, Question):
             options = tuple(str(root / audio) for audio in record.option_audio)
             moved = replace(moved, option_audio=options)
         if part is not None:
             moved = replace(moved, words=part.words)
-            # a header may only estimate the length
+            # the corpus may have taken the length from a header, which may only estimate it
             if abs(part.seconds - record.seconds) > TOLERANCE:
                 moved = replace(moved, seconds=part.seconds)
         return moved
@@ -337,8 +344,9 @@ class AlignedSplit:
         part: AlignedPart | None,
         report: PrepareReport,
     ) -> Answer:
-        """Return an answer with times: its own, or those from the first to the last of its words.
-        part: of the passage; None where that had its words before."""
+        """Return an answer with times, from the first to the last of its words, unless it has times
+        or its words are not found. part: the part of the passage; None where the corpus has the
+        times of its words."""
         if answer.start is not None:
             return answer
         language = language_of(question.language)
@@ -347,15 +355,15 @@ class AlignedSplit:
         except Untimed as error:
             report.remark(self.data.split, str(error), UNTIMED)
             return answer
-        what = "now timed, from the first to the last of their words"
-        report.remark(self.data.split, "answers that had no times", what)
+        remedy = "now timed, from the first to the last of their words"
+        report.remark(self.data.split, "answers that had no times", remedy)
         return replace(answer, start=passage.words[first].start, end=passage.words[last].end)
 
     def find_answer_words(
         self, answer: Answer, language: str, passage: Passage, part: AlignedPart | None
     ) -> tuple[int, int]:
         """Find the first and last word of an answer in its passage. part: as in `time_answer`.
-        Raises Untimed where they are not found or not sure."""
+        Raises Untimed where they are not found, or their confidence is too low."""
         place, why = locate(answer, passage.written, language)
         if place is None:
             raise Untimed(why)
@@ -374,7 +382,7 @@ class AlignedSplit:
 
 
 def spoken_words(record: Record) -> list[str]:
-    """Return the words of a record's text (zh: characters) as they stand there, without those that
-    are punctuation alone."""
+    """Return the words of a record's text (of Mandarin: the characters) as they stand there, but
+    not those that are punctuation alone."""
     words = [word for word, _ in pieces(record.written, record.language)]
     return [word for word in words if any(map(is_spoken, word))]

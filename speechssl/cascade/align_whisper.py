@@ -1,4 +1,5 @@
-"""Align known words with a recording by Whisper: where its decoder looks while it is given them.
+"""Align known words with a recording by Whisper: its decoder is given the words, and its
+cross-attention says which frames each token of them looks at.
 
 `WhisperAligner.align` cuts the recording at pauses, shares the words out among the pieces
 (`assign_to_pieces`), and finds the times of tokens in each by dynamic time warping over the
@@ -25,18 +26,17 @@ from speechssl.text import fold_letters, joiner
 if TYPE_CHECKING:
     from speechssl.cascade.engines import WhisperCheckpoint
 
-TOKEN_SECONDS = 0.02  # a frame of Whisper's encoder
-MEDIAN = 7  # frames of the filter over Whisper's attention
+FRAME_SECONDS = 0.02  # a frame of Whisper's encoder
+MEDIAN_FRAMES = 7  # width of the median filter over the attention, as in timing.py
 
 
 class WordTiming(NamedTuple):
-    """A word is timed within its piece. start, end: seconds from the beginning of the piece; loss:
-    nats by which its tokens are less likely than the likeliest ones; tokens: how many it has."""
+    """A word of a piece has these times."""
 
-    start: float
+    start: float  # seconds from the beginning of the piece
     end: float
-    loss: float
-    tokens: int
+    loss: float  # nats by which its tokens are less likely than the likeliest ones
+    tokens: int  # number of its tokens
 
 
 class WhisperAligner:
@@ -49,7 +49,8 @@ class WhisperAligner:
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
         self.engine, self.name, self.weights, self.joiner = engine, name, weights, joiner(language)
-        engine.model.set_attn_implementation("eager")  # the others keep no attention
+        # other implementations do not return the attention
+        engine.model.set_attn_implementation("eager")
         settings = engine.model.generation_config
         self._heads = settings.alignment_heads
         self._prompt = [settings.decoder_start_token_id]
@@ -57,8 +58,8 @@ class WhisperAligner:
             self._prompt.append(settings.lang_to_id[f"<|{language}|>"])
             self._prompt.append(settings.task_to_id["transcribe"])
         self._prompt.append(settings.no_timestamps_token_id)
-        # tokens that differ in case or the space before them are one class: a text may be written
-        # without capitals
+        # tokens that differ only in case or in the space before them are one class: a text may be
+        # written without capitals
         tokens = range(engine.model.config.vocab_size)
         classes = []
         for i, token in enumerate(engine.tokenizer.convert_ids_to_tokens(list(tokens))):
@@ -67,36 +68,38 @@ class WhisperAligner:
         self._class_of_token = torch.from_numpy(np.unique(classes, return_inverse=True)[1])
 
     def spellable_share(self, text: str) -> float:
-        """Return the share of the letters of a text that Whisper could write: 1, for its tokens are
-        bytes."""
+        """Return the share of the letters of a text that Whisper could write: always 1, for its
+        tokens are sequences of bytes."""
         return 1.0
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
         """Align words with a recording, as `CtcAligner.align` does."""
         samples = check_samples(samples)
         pieces = split_at_pauses(samples, self.engine.longest)
-        owners = np.zeros(len(words), np.int64)
+        piece_of_word = np.zeros(len(words), np.int64)
         if len(pieces) > 1:
             recognised = []
             for start, end in show_pieces(pieces, "recognising"):
                 decoded = self.engine.decode(samples[start:end])
                 recognised.append("".join(word.text for word in decoded))
-            owners = assign_to_pieces(words, recognised)
-        timed: list[Span] = []
-        losses, symbols = [], []
+            piece_of_word = assign_to_pieces(words, recognised)
+        spans: list[Span] = []
+        losses: list[float] = []
+        symbols: list[int] = []
         for n, (start, end) in enumerate(show_pieces(pieces, "aligning")):
-            in_piece = [word for word, owner in zip(words, owners, strict=True) if owner == n]
-            if not in_piece:
+            piece_words = [words[i] for i in np.flatnonzero(piece_of_word == n).tolist()]
+            if not piece_words:
                 continue
             offset, limit = start / SAMPLE_RATE, end / SAMPLE_RATE
-            timings = self._align_piece(samples[start:end], in_piece)
-            for word, timing in zip(in_piece, timings, strict=True):
-                word_start = min(offset + timing.start, limit - TOKEN_SECONDS)
-                word_end = min(max(offset + timing.end, word_start + TOKEN_SECONDS), limit)
-                timed.append(Span(word, word_start, word_end))
+            timings = self._align_piece(samples[start:end], piece_words)
+            for word, timing in zip(piece_words, timings, strict=True):
+                # a word lasts a frame at least, and ends with its piece at the latest
+                word_start = min(offset + timing.start, limit - FRAME_SECONDS)
+                word_end = min(max(offset + timing.end, word_start + FRAME_SECONDS), limit)
+                spans.append(Span(word, word_start, word_end))
                 losses.append(timing.loss)
                 symbols.append(timing.tokens)
-        return Alignment(tuple(timed), np.array(losses), np.array(symbols))
+        return Alignment(tuple(spans), np.array(losses), np.array(symbols))
 
     @torch.inference_mode()
     def _align_piece(self, samples: np.ndarray, words: Sequence[str]) -> list[WordTiming]:
@@ -105,12 +108,12 @@ class WhisperAligner:
         coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids = coded["input_ids"]
         outputs = self._forward(samples, ids)
-        # row k is what the decoder says before token k, the last row what it says before the end
+        # the outputs that predict the K tokens and the end: each stands one place before its token
         rows = slice(len(self._prompt) - 1, len(self._prompt) + len(ids))
         losses = self._token_losses(outputs.logits[0, rows][:-1], ids)
 
         heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
-        frames = max(round(len(samples) / SAMPLE_RATE / TOKEN_SECONDS), 1)
+        frames = max(round(len(samples) / SAMPLE_RATE / FRAME_SECONDS), 1)
         attention = torch.stack(heads)[:, :, :frames].float().cpu().numpy()
         borders = token_times(attention, rows)
         times = np.stack([borders[:-1], borders[1:]], 1)  # (K, 2), start and end
@@ -120,16 +123,17 @@ class WhisperAligner:
         stops = np.array([stop for _, stop in offsets])
         timings = []
         for first, stop in cores:
-            inside = np.flatnonzero((stops > first) & (firsts < stop))
-            i, j = inside[0], inside[-1]
+            word_tokens = np.flatnonzero((stops > first) & (firsts < stop))
+            i, j = word_tokens[0], word_tokens[-1]
             start = character_time(first, firsts[i], stops[i], times[i])
             end = character_time(stop, firsts[j], stops[j], times[j])
-            timings.append(WordTiming(start, end, float(losses[inside].sum()), len(inside)))
+            loss = float(losses[word_tokens].sum())
+            timings.append(WordTiming(start, end, loss, len(word_tokens)))
         return timings
 
     def _join_words(self, words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
-        """Join words to a text; return it, and the characters [first, stop) of every word without
-        the punctuation around it."""
+        """Join words to a text, each behind the joiner; return it, and the characters [first, stop)
+        of every word without the punctuation around it."""
         text, cores = "", []
         for word in words:
             text += self.joiner
@@ -177,29 +181,28 @@ def character_time(character: int, first: int, stop: int, times: np.ndarray) -> 
 
 def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     """Find the seconds at which each token begins and the last one ends, (K + 1,). attention:
-    (heads, tokens given, frames); rows: those that foretell the K tokens and the end.
-    """
+    (heads, outputs of the decoder, frames); rows: the outputs that predict the K tokens and the
+    end."""
     from librosa.sequence import dtw  # slow to import
     from scipy.ndimage import median_filter
 
-    # the silence behind the audio is cut off
+    # Whisper pads the audio with silence; without the frames of that silence weights add up to 1
     weights = attention / np.maximum(attention.sum(-1, keepdims=True), 1e-9)
-    spread = np.maximum(weights.std(1, keepdims=True), 1e-9)
-    weights = (weights - weights.mean(1, keepdims=True)) / spread
-    cost = -median_filter(weights, (1, 1, MEDIAN), mode="mirror").mean(0)[rows]
-    _, steps = dtw(C=cost)
-    steps = steps[::-1]  # (steps, 2): row and frame
-    # a row begins at the first step on it; the first step of all has none before it
-    begins_row = np.r_[True, np.diff(steps[:, 0]) > 0]
-    return steps[begins_row, 1] * TOKEN_SECONDS
+    deviation = np.maximum(weights.std(1, keepdims=True), 1e-9)
+    weights = (weights - weights.mean(1, keepdims=True)) / deviation
+    cost = -median_filter(weights, (1, 1, MEDIAN_FRAMES), mode="mirror").mean(0)[rows]
+    _, backward_path = dtw(C=cost)
+    path = backward_path[::-1]  # (steps, 2): row and frame
+    begins_row = np.r_[True, np.diff(path[:, 0]) > 0]  # whether a step is the first one of its row
+    return path[begins_row, 1] * FRAME_SECONDS
 
 
 def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndarray:
-    """Find the number (W,) of the piece that each known word is spoken in, in order. recognised:
-    what was recognised in every piece.
+    """Find the number of the piece that each known word is spoken in, (W,), which never falls.
+    recognised: the text that was recognised in every piece.
 
-    Letters of both are matched by the fewest edits; a word is where its middle letter is. Raises
-    ValueError where there is nothing to match.
+    The letters of the words are matched with those that were recognised by the fewest edits; a word
+    is in the piece of its middle letter. Raises ValueError where nothing was recognised.
     """
     known = [_fold_alphanumerics(word) for word in words]
     heard = [_fold_alphanumerics(text) for text in recognised]
@@ -207,13 +210,14 @@ def assign_to_pieces(words: Sequence[str], recognised: Sequence[str]) -> np.ndar
     if not len(piece_of_letter):
         raise ValueError("nothing was recognised in it")
     edits = Levenshtein.opcodes("".join(known), "".join(heard))
-    # within an edit, letters stand for letters in proportion
-    borders = np.cumsum([0, *map(len, known)])
+    # places between the borders of edits are matched by linear interpolation
+    borders = np.cumsum([0, *map(len, known)])  # of the words, in letters
     known_places = [*(edit.src_start for edit in edits), borders[-1]]
     heard_places = [*(edit.dest_start for edit in edits), len(piece_of_letter)]
-    middles = np.interp((borders[:-1] + borders[1:]) // 2, known_places, heard_places)
-    letters = np.minimum(middles.astype(int), len(piece_of_letter) - 1)
-    # in order: no word is spoken before the one that precedes it
+    middle_letters = (borders[:-1] + borders[1:]) // 2
+    matched = np.interp(middle_letters, known_places, heard_places).astype(int)
+    letters = np.minimum(matched, len(piece_of_letter) - 1)
+    # no word is spoken before the one that precedes it
     return np.maximum.accumulate(piece_of_letter[letters])
 
 

@@ -1,4 +1,4 @@
-"""`ReaderOptions` under the name that scripts of others import it by; see `options`."""
+"""This module keeps `ReaderOptions` importable by its former path; it is defined in `options`."""
 
 from speechssl.cascade.options import ReaderOptions
 

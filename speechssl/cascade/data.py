@@ -1,4 +1,5 @@
-"""Timed words, the interface of a recogniser, and long recordings in pieces."""
+"""`Transcript` holds recognised words with times, `Recogniser` is the interface of all recognisers,
+and `split_at_pauses` cuts long recordings into pieces."""
 
 from __future__ import annotations
 
@@ -42,8 +43,9 @@ class Transcript:
 class Recogniser(Protocol):
     """A recogniser turns speech into words with times.
 
-    name: as tables of results have it. card: as the card of a system has it, with `asr` (its name,
-    or the hash of a head of ours) and, where a name does not say which weights, `asr_weights`.
+    name: the name in tables of results. card: what the card of a system says of it, with `asr` (its
+    name, or the hash of a CTC head that was trained here) and, where a name does not say which
+    weights, `asr_weights`.
     """
 
     name: str
@@ -63,25 +65,25 @@ def check_samples(samples: np.ndarray) -> np.ndarray:
     return np.asarray(samples, np.float32)
 
 
-# ---- long recordings in pieces, cut where it is quietest, seldom within a word
+# ---- long recordings are cut where they are quietest, so seldom within a word
 
 STEP_SECONDS = 0.01  # cuts fall on multiples of this
-MANY_PIECES = 8  # from here on there is a progress bar
-# the energy is averaged over this: longer than a stop closure, shorter than a pause between phrases
+MANY_PIECES = 8  # from this number on a progress bar is shown
+# the power is averaged over this: longer than a stop closure, shorter than a pause between phrases
 PAUSE_SECONDS = 0.2
 
 
 def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]]:
-    """Tile a recording with pieces of at most `longest` seconds.
+    """Cut a recording into pieces of at most `longest` seconds.
 
-    Every cut is at the quietest point of the second half of the longest piece that may begin at the
-    cut before it. samples: (N,) at 16 kHz. Returns [start, end) in samples, without gap or overlap;
-    an empty list for N = 0.
+    A piece ends at the quietest point between `longest / 2` and `longest` seconds after its start.
+    samples: (N,) at 16 kHz. Returns [start, end) in samples, without gap or overlap; an empty list
+    for N = 0.
     """
     step = round(STEP_SECONDS * SAMPLE_RATE)
     steps_per_piece = int(longest * SAMPLE_RATE) // step
     power = _power_at_cuts(samples, step)
-    cuts = [0]  # in steps
+    cuts = [0]  # as numbers of steps
     while len(samples) - cuts[-1] * step > steps_per_piece * step:
         earliest = cuts[-1] + steps_per_piece // 2
         latest = cuts[-1] + steps_per_piece
@@ -96,13 +98,13 @@ def _power_at_cuts(samples: np.ndarray, step: int) -> np.ndarray:
     step_power = np.square(usable).reshape(-1, step).mean(axis=1)
     cumulative_power = np.concatenate(([0.0], np.cumsum(step_power)))
     cut_steps = np.arange(len(step_power) + 1)
-    half = round(PAUSE_SECONDS / STEP_SECONDS / 2)
-    window_start = np.maximum(cut_steps - half, 0)
-    window_end = np.minimum(cut_steps + half, len(step_power))
+    half_window = round(PAUSE_SECONDS / STEP_SECONDS / 2)
+    window_start = np.maximum(cut_steps - half_window, 0)
+    window_end = np.minimum(cut_steps + half_window, len(step_power))
     power = cumulative_power[window_end] - cumulative_power[window_start]
     return power / np.maximum(window_end - window_start, 1)
 
 
-def show_pieces(pieces: Sequence[tuple[int, int]], doing: str) -> Iterable[tuple[int, int]]:
+def show_pieces(pieces: Sequence[tuple[int, int]], title: str) -> Iterable[tuple[int, int]]:
     """Yield the pieces of a recording, with a progress bar where there are many."""
-    return tqdm(pieces, doing, unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)
+    return tqdm(pieces, title, unit="piece", leave=False, disable=len(pieces) < MANY_PIECES)

@@ -1,9 +1,11 @@
 """Decode CTC by prefix beam search with a word n-gram language model and a lexicon.
 
-Search: Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of flashlight's
-decoder, which SUPERB uses. Two things differ: all paths of a prefix are added up (flashlight keeps
-the likeliest), and what can still follow is scored without context (there as the first word of a
-sentence), which decides what is dropped, not what a text scores.
+The search is that of Hannun et al., arXiv 1408.2873, with the lexicon, smearing and weights of
+flashlight's decoder, which SUPERB uses. Smearing gives a word that has only begun the score of the
+likeliest word it can become. Two things differ from flashlight: the probabilities of all paths of a
+prefix are added up (flashlight keeps the likeliest path), and smearing takes the unigram
+probability (flashlight: that of the first word of a sentence). Smearing decides which prefixes are
+dropped, not what a text scores.
 Letters: T frames, V symbols.
 """
 
@@ -23,7 +25,8 @@ from speechssl.artifacts import read_json
 from speechssl.cascade.model import BLANK, CtcVocabulary
 from speechssl.cascade.ngrams import END, SPECIAL, UNKNOWN, NgramModel, load_ngrams
 
-NGRAM_FOLDER, NGRAM_FILE = "ngram", "ngrams.npz"  # in the folder of a CTC head
+NGRAM_FOLDER = "ngram"  # in the folder of a CTC head
+NGRAM_FILE = "ngrams.npz"  # in that of an n-gram, with card.json, which has the `BeamOptions`
 NGRAM_THRESHOLD = 12.0  # nats; on MiniSQA dev as good as 25 and three times as fast
 # the last character of Unicode: prefix + _LAST sorts behind all words that begin with the prefix
 _LAST = "\U0010ffff"
@@ -34,15 +37,15 @@ class BeamOptions:
     """Beam search has these options; the defaults are those of SUPERB's ASR (s3prl 0.4.18,
     downstream/asr)."""
 
-    beam: int = 5  # prefixes kept after each frame
+    beam: int = 5  # most prefixes that are kept after each frame
     lm_weight: float = 2.0  # nats for each unit of log10 probability
     word_score: float = -1.0  # nats for each word
     threshold: float = 25.0  # nats below the best prefix at which others are dropped
 
 
 class BeamDecoder:
-    """The decoder finds texts for a recogniser by beam search. Its words are separated by a symbol,
-    or every symbol is a word (Chinese characters)."""
+    """The decoder finds texts for a recogniser by beam search. The vocabulary has a symbol between
+    words, or every symbol is a word (Chinese characters)."""
 
     def __init__(
         self, model: NgramModel, vocabulary: CtcVocabulary, options: BeamOptions = BeamOptions()
@@ -51,25 +54,34 @@ class BeamDecoder:
         self.lexicon = Lexicon(model, vocabulary.symbols[1:])
         separator = vocabulary.separator
         self._separator = vocabulary.symbols.index(separator) if separator else None
-        self._scores: dict[tuple[tuple[int, ...], int], float] = {}
+        # nats of (context, word), for `_score_word`
+        self._word_scores: dict[tuple[tuple[int, ...], int], float] = {}
 
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:
-        """Load what `speechssl train ngram` left in a folder."""
+        """Load a decoder from a folder that `speechssl train ngram` wrote."""
         options = BeamOptions(**read_json(folder / "card.json")["decoding"])
         return cls(load_ngrams(folder / NGRAM_FILE), vocabulary, options)
 
     def decode(self, log_probs: Tensor) -> str:
         """Find the best text of (T, V) log-probabilities; a word that is not whole at the end is
         left out if that cannot be helped."""
-        # of one recording they are needed again and again, of many they would fill the memory
-        self._scores.clear()
-        root = self.lexicon.root
-        empty = _Prefix("", 0, BLANK, self.model.start, 0.0, 0.0, root, ends_in_blank=0.0)
+        # within one recording the same scores are needed often; those of many would fill the memory
+        self._word_scores.clear()
+        empty = _Prefix(
+            text="",
+            word_start=0,
+            last=BLANK,
+            context=self.model.start,
+            score=0.0,
+            lookahead=0.0,
+            candidates=self.lexicon.root,
+            ends_in_blank=0.0,
+        )
         prefixes = [empty]
         for frame in log_probs.double().cpu().numpy():
             prefixes = self._step(prefixes, frame)
-        texts: dict[str, _TextScore] = {}  # of whole words
+        texts: dict[str, _TextScore] = {}  # the texts of whole words with their scores
         for prefix in prefixes:
             ended: _Prefix | None = prefix
             if prefix.is_within_word:
@@ -79,7 +91,7 @@ class BeamDecoder:
             acoustic = prefix.acoustic
             if ended.text in texts:
                 acoustic = _add(acoustic, texts[ended.text].acoustic)
-            end_score = self._language(ended.context, self.model.numbers[END])
+            end_score = self._score_word(ended.context, self.model.numbers[END])
             texts[ended.text] = _TextScore(acoustic, ended.score + end_score)
         if not texts:
             return prefixes[0].text[: prefixes[0].word_start].strip()
@@ -90,28 +102,29 @@ class BeamDecoder:
         likeliest_first = [int(i) for i in np.argsort(-frame, kind="stable") if i != BLANK]
         scores = frame.tolist()
         floor = max(p.rank for p in prefixes) + scores[BLANK] - self.options.threshold
-        following: dict[str, _Prefix] = {}
+        following: dict[str, _Prefix] = {}  # the new prefixes by their texts
         for prefix in prefixes:
-            _stay(prefix, scores, following)
+            _keep_prefix(prefix, scores, following)
             acoustic, rank = prefix.acoustic, prefix.rank
             for symbol in likeliest_first:
                 if rank + scores[symbol] < floor:
                     break
-                # without a blank between them, two equal symbols are one
-                before = prefix.ends_in_blank if symbol == prefix.last else acoustic
-                if before == -math.inf:
+                # two equal symbols without a blank between them are one, so a symbol can only be
+                # repeated on the paths that end in a blank
+                path_score = prefix.ends_in_blank if symbol == prefix.last else acoustic
+                if path_score == -math.inf:
                     continue
                 longer = self._lengthen(prefix, symbol, following)
                 if longer is not None:
-                    longer.ends_in_symbol = _add(longer.ends_in_symbol, before + scores[symbol])
+                    longer.ends_in_symbol = _add(longer.ends_in_symbol, path_score + scores[symbol])
         ranked = sorted(following.values(), key=lambda p: -p.rank)[: self.options.beam]
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
 
     def _lengthen(
         self, prefix: _Prefix, symbol: int, following: dict[str, _Prefix]
     ) -> _Prefix | None:
-        """Return the prefix that is longer by one symbol, which is added to `following` unless it
-        is there; None where the lexicon forbids it, or a word would be empty."""
+        """Return the prefix that is longer by one symbol, and add it to `following` unless it is
+        there; return None where the lexicon forbids it, or a word would be empty."""
         is_separator = symbol == self._separator
         text = prefix.text + (" " if is_separator else self.vocabulary.symbols[symbol])
         if text in following:
@@ -131,16 +144,24 @@ class BeamDecoder:
         return longer
 
     def _add_letter(self, prefix: _Prefix, text: str, symbol: int) -> _Prefix | None:
-        """Begin a word or go on with one; None where no word of the lexicon begins so."""
-        start = prefix.word_start
-        candidates = self.lexicon.find(text[start:], prefix.candidates)
+        """Return a prefix that begins a word or goes on with one; None where no word of the lexicon
+        begins so. text: that of the new prefix."""
+        candidates = self.lexicon.find(text[prefix.word_start :], prefix.candidates)
         if candidates is None:
             return None
-        lookahead = self.options.lm_weight * candidates.best
-        return _Prefix(text, start, symbol, prefix.context, prefix.score, lookahead, candidates)
+        return _Prefix(
+            text=text,
+            word_start=prefix.word_start,
+            last=symbol,
+            context=prefix.context,
+            score=prefix.score,
+            lookahead=self.options.lm_weight * candidates.best,
+            candidates=candidates,
+        )
 
     def _end_word(self, prefix: _Prefix, text: str) -> _Prefix | None:
-        """End the word at the end of a prefix; None where the lexicon does not have it."""
+        """Return a prefix whose last word is ended by a separator; None where the lexicon does not
+        have this word. text: that of the new prefix."""
         word = prefix.candidates.word
         if word < 0:
             return None
@@ -148,22 +169,30 @@ class BeamDecoder:
         return self._add_word(prefix, text, self._separator, word)
 
     def _add_word(self, prefix: _Prefix, text: str, symbol: int, word: int) -> _Prefix:
-        """Return the prefix with a whole word more, by its number."""
-        score = prefix.score + self.options.word_score + self._language(prefix.context, word)
-        context = self.model.after(prefix.context, word)
-        return _Prefix(text, len(text), symbol, context, score, 0.0, self.lexicon.root)
+        """Return a prefix with one whole word more. text, symbol: those of the new prefix; word:
+        number of the word."""
+        word_score = self._score_word(prefix.context, word)
+        return _Prefix(
+            text=text,
+            word_start=len(text),
+            last=symbol,
+            context=self.model.after(prefix.context, word),
+            score=prefix.score + self.options.word_score + word_score,
+            lookahead=0.0,
+            candidates=self.lexicon.root,
+        )
 
-    def _language(self, context: tuple[int, ...], word: int) -> float:
-        """Return the nats of a word in its context."""
-        if (context, word) not in self._scores:
+    def _score_word(self, context: tuple[int, ...], word: int) -> float:
+        """Return the score of a word in its context by the language model, in nats."""
+        if (context, word) not in self._word_scores:
             log_prob = self.model.log_prob(context, word)
-            self._scores[context, word] = self.options.lm_weight * log_prob
-        return self._scores[context, word]
+            self._word_scores[context, word] = self.options.lm_weight * log_prob
+        return self._word_scores[context, word]
 
 
-def _stay(prefix: _Prefix, scores: list[float], following: dict[str, _Prefix]) -> None:
-    """Add the paths on which a prefix stays as it is: by a blank, or by its last symbol again.
-    scores: (V,)."""
+def _keep_prefix(prefix: _Prefix, scores: list[float], following: dict[str, _Prefix]) -> None:
+    """Add to `following` the paths on which a prefix stays as it is: by a blank, or by its last
+    symbol again. scores: (V,)."""
     if prefix.text not in following:
         never = -math.inf
         following[prefix.text] = replace(prefix, ends_in_blank=never, ends_in_symbol=never)
@@ -190,11 +219,11 @@ class _Prefix:
     word_start: int  # where in the text the next word begins
     last: int  # the last symbol; BLANK at the beginning
     context: tuple[int, ...]  # of the language model
-    score: float  # nats of the language model and the word scores for whole words
-    lookahead: float  # weighted nats of the likeliest candidate; 0 until a word has begun
-    candidates: LexiconRange  # for the word at `word_start`
-    ends_in_blank: float = -math.inf  # log-probability of these paths
-    ends_in_symbol: float = -math.inf
+    score: float  # nats that the language model and the word score give to its whole words
+    lookahead: float  # nats of the likeliest candidate (smearing); 0 until a word has begun
+    candidates: LexiconRange  # the words that the one at `word_start` may become
+    ends_in_blank: float = -math.inf  # log-probability of the paths that end in a blank
+    ends_in_symbol: float = -math.inf  # log-probability of those that end in the last symbol
 
     @property
     def is_within_word(self) -> bool:
@@ -221,48 +250,49 @@ class _TextScore(NamedTuple):
 
 class Lexicon:
     """A lexicon holds the words of a language model as they are spelt with a recogniser's symbols;
-    of words spelt alike the likeliest counts.
+    of words with the same spelling it has the likeliest.
 
     A recogniser without capitals spells in lower case, so that a model in capitals (LibriSpeech's)
     fits it.
     """
 
     def __init__(self, model: NgramModel, symbols: Sequence[str]) -> None:
-        is_lower = all(symbol.lower() == symbol for symbol in symbols)
+        has_no_capitals = all(symbol.lower() == symbol for symbol in symbols)
         log_probs = model.ngrams[0].log_probs.tolist()
         number_of: dict[str, int] = {}
         for i, word in enumerate(model.words):
-            spelling = word.lower() if is_lower else word
             if word in SPECIAL:
                 continue
+            spelling = word.lower() if has_no_capitals else word
             if spelling not in number_of or log_probs[i] > log_probs[number_of[spelling]]:
                 number_of[spelling] = i
         self.words = sorted(number_of)
         self.numbers = [number_of[word] for word in self.words]
         self.log_probs = np.array([log_probs[number] for number in self.numbers])
-        self.root = LexiconRange(0, len(self.words), 0.0, -1)
+        self.root = LexiconRange(first=0, stop=len(self.words), best=0.0, word=-1)
         self._ranges: dict[tuple[str, int], LexiconRange | None] = {}
 
     def find(self, prefix: str, within: LexiconRange) -> LexiconRange | None:
-        """Find the words that begin with a prefix; None where there are none. within: the words
-        that begin with the same but its last letter."""
+        """Find the words that begin with a prefix; None where there are none. within: the range of
+        the prefix without its last letter."""
         key = (prefix, within.first)
         if key not in self._ranges:
             first = bisect_left(self.words, prefix, within.first, within.stop)
             stop = bisect_left(self.words, prefix + _LAST, first, within.stop)
             words = None
             if first < stop:
+                best = float(self.log_probs[first:stop].max())
                 word = self.numbers[first] if self.words[first] == prefix else -1
-                words = LexiconRange(first, stop, float(self.log_probs[first:stop].max()), word)
+                words = LexiconRange(first, stop, best, word)
             self._ranges[key] = words
         return self._ranges[key]
 
 
 @dataclass(frozen=True)
 class LexiconRange:
-    """A range holds the words [first, stop) of a lexicon, all that begin alike."""
+    """A range holds the words [first, stop) of a lexicon: all that begin with one prefix."""
 
     first: int
     stop: int
-    best: float  # log10 P of the likeliest
-    word: int  # number of the word that is this beginning and no more; -1 where there is none
+    best: float  # log10 of the unigram probability of the likeliest of them
+    word: int  # number of the word that is the prefix itself; -1 where there is none

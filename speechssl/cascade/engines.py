@@ -56,7 +56,7 @@ FALLBACK: dict[str, Any] = {
     "no_speech_threshold": 0.6,
     "condition_on_prev_tokens": False,
 }
-# a call that transformers 5.23 deprecates and that its own WhisperGenerationMixin.generate makes
+# transformers 5.23 warns of a deprecated call that its own WhisperGenerationMixin.generate makes
 logging.getLogger("transformers.generation.utils").addFilter(
     lambda record: "begin_suppress_tokens" not in record.getMessage()
 )
@@ -66,12 +66,12 @@ _TRAINING_ONLY = "masked_spec_embed"  # a weight that some published checkpoints
 
 
 class HuggingFaceRecogniser:
-    """The recogniser runs a CTC or Whisper checkpoint, called by the last part of its name; on a
-    GPU where there is one.
+    """The recogniser runs a CTC or Whisper checkpoint, on a GPU where there is one. It is called by
+    the last part of the checkpoint's name.
 
-    source: a folder, or a name on the hub. language: of the speech, by its tag; None: one written
-    with spaces, which Whisper guesses, piece by piece. Raises InputError where the checkpoint
-    cannot be loaded whole or is of a kind without word times.
+    source: a folder, or a name on the hub. language: the tag of the spoken language; None stands
+    for a language that is written with spaces, which Whisper guesses for every piece. Raises
+    InputError where the checkpoint cannot be loaded whole or is of a kind without word times.
     """
 
     def __init__(self, source: Path | str, language: str | None = None) -> None:
@@ -86,12 +86,7 @@ class HuggingFaceRecogniser:
             code = language and language_of(language)
             self.engine = WhisperCheckpoint(folder, code, device, self.separator)
             card["decoding"] = "fallback"
-        elif (
-            kind.endswith("ForCTC")
-            and hasattr(config, "conv_kernel")
-            # an adapter changes the frame rate after the convolutions
-            and not getattr(config, "add_adapter", False)
-        ):
+        elif _has_frame_grid(config, kind):
             self.engine = CtcCheckpoint(folder, config, self.separator, device)
         else:
             raise InputError(
@@ -104,8 +99,8 @@ class HuggingFaceRecogniser:
         """Recognise a recording. samples: (N,) float32 at 16 kHz. Long audio is decoded in pieces
         cut at pauses.
 
-        Whisper gives no confidence (nan), and words it imagines after the end of a piece are put at
-        that end.
+        Whisper gives no confidence (nan). Words that it puts behind the end of a piece get the time
+        of that end.
         """
         samples = check_samples(samples)
         words: list[TimedWord] = []
@@ -119,8 +114,11 @@ class HuggingFaceRecogniser:
 
 
 class CtcCheckpoint:
-    """This is a CTC checkpoint on raw samples. symbols: the text of every output, "" for those that
-    write nothing; separator: the one between words, "" for none; blank: number of the blank."""
+    """This is a CTC checkpoint on raw samples.
+
+    symbols: the text of each of the V outputs, "" for those that write nothing; separator: the
+    symbol between words, "" for none; blank: number of the blank.
+    """
 
     longest = CTC_LONGEST
 
@@ -141,7 +139,7 @@ class CtcCheckpoint:
             for i in separator_ids:
                 self.symbols[i] = ""
         self.separator = self.symbols[separator_ids[0]] if separator else ""
-        # these models were trained with it (transformers, Wav2Vec2ForCTC.forward)
+        # padding is the blank of these models (transformers, Wav2Vec2ForCTC.forward)
         self.blank = config.pad_token_id
         self.model = _load_model(AutoModelForCTC, folder, device)
 
@@ -156,6 +154,7 @@ class CtcCheckpoint:
         return logits.float().log_softmax(-1).cpu()
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
+        """Decode at most `longest` seconds greedily. samples: (N,)."""
         spans = greedy_spans(self.log_probs(samples), self.blank)
         spans = [s for s in spans if self.symbols[s.token]]
         return timed_words(spans, self.symbols, self.separator, self.grid)
@@ -196,7 +195,7 @@ class WhisperCheckpoint:
             feature_extractor=self.extractor,
         )
         self._options: dict[str, Any] = {}
-        if multilingual:  # without a task, transformers repeats words endlessly
+        if multilingual:  # without a task, transformers 5.23 repeats words endlessly
             self._options["task"] = "transcribe"
             if language:
                 self._options["language"] = language
@@ -208,7 +207,7 @@ class WhisperCheckpoint:
         return inputs.to(self.model.device)
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
-        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,), which seed the
+        """Decode at most `longest` seconds with `FALLBACK`. samples: (N,); a hash of them seeds the
         sampling."""
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
             torch.manual_seed(zlib.crc32(samples.tobytes()))
@@ -222,7 +221,7 @@ class WhisperCheckpoint:
                 **self._options,
             )
         segments = generated["segments"][0]
-        if not segments:  # no speech, at which a call of the pipeline fails
+        if not segments:  # no speech was found, and the pipeline fails on nothing
             return []
         times = torch.cat([segment["token_timestamps"] for segment in segments])[None]
         outputs = [{"tokens": generated["sequences"].cpu(), "token_timestamps": times.cpu()}]
@@ -241,6 +240,13 @@ class WhisperCheckpoint:
         return words
 
 
+def _has_frame_grid(config: Any, kind: str) -> bool:
+    """Return whether a checkpoint is a CTC model whose frames come from convolutions alone; an
+    adapter behind them changes the frame rate. kind: its architecture."""
+    is_convolutional_ctc = kind.endswith("ForCTC") and hasattr(config, "conv_kernel")
+    return is_convolutional_ctc and not getattr(config, "add_adapter", False)
+
+
 def _read_delimiter(folder: Path) -> str:
     """Read the symbol between words of a tokeniser; transformers 5.23 loads every one as "|"."""
     delimiter = get_tokenizer_config(str(folder)).get("word_delimiter_token") or "|"
@@ -249,7 +255,7 @@ def _read_delimiter(folder: Path) -> str:
 
 def _output_symbols(tokenizer: Any, size: int, delimiter: str) -> tuple[list[str], list[int]]:
     """Return the text of each of `size` outputs, "" for those that write nothing, and the numbers
-    of those that stand between words, which all have the text of the first."""
+    of those that stand between words, which all get the text of the first of them."""
     tokens = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(size)]
     silent_ids = {*tokenizer.all_special_ids, *range(len(tokenizer), size)}
     symbols = []
@@ -266,24 +272,25 @@ def _output_symbols(tokenizer: Any, size: int, delimiter: str) -> tuple[list[str
 
 
 def _load(loader: Any, folder: Path) -> Any:
-    """Load config, tokeniser or feature extractor of a checkpoint."""
+    """Load the config, tokeniser or feature extractor of a checkpoint."""
     with _refuse_unloadable(folder):
         return loader.from_pretrained(str(folder), trust_remote_code=False)
 
 
 def _load_model(loader: Any, folder: Path, device: str) -> Any:
-    """Load a model for inference."""
+    """Load the model of a checkpoint for inference."""
     with _refuse_unloadable(folder):
         model, info = loader.from_pretrained(
             str(folder), trust_remote_code=False, output_loading_info=True
         )
-        check_missing(k for k in info["missing_keys"] if not k.endswith(_TRAINING_ONLY))
+        missing = [name for name in info["missing_keys"] if not name.endswith(_TRAINING_ONLY)]
+        check_missing(missing)
     return model.eval().to(device)
 
 
 @contextmanager
 def _refuse_unloadable(folder: Path) -> Iterator[None]:
-    """Raise InputError in the place of whatever is raised while a checkpoint is loaded."""
+    """Turn any error of loading a checkpoint into an InputError."""
     try:
         yield
     except Exception as error:  # transformers and safetensors each raise their own

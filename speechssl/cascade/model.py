@@ -1,11 +1,11 @@
-"""Connectionist temporal classification (CTC; Graves et al., ICML 2006) recognises speech on an
+"""Recognise speech by connectionist temporal classification (CTC; Graves et al., ICML 2006) on an
 encoder's hidden states.
 
-`CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` and `align_spans` find
-which frames a symbol has, on the likeliest path of all or of a text; `timed_words` joins symbols to
-words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection, LSTM) is
-SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is the
-default here, for a small corpus and a CPU.
+`CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` finds which frames each
+symbol has on the likeliest path, `align_spans` on the likeliest path of a known text; `timed_words`
+joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection,
+LSTM) is SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is
+the default here, for a small corpus and a CPU.
 
 Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a
 hidden state, V symbols.
@@ -35,7 +35,7 @@ from speechssl.timing import FrameGrid
 
 BLANK = 0
 BLANK_NAME = "<blank>"
-LONGEST_PIECE = 3000  # frames that are decoded at once, a minute
+LONGEST_PIECE = 3000  # most frames that are decoded at once: a minute at 50 Hz
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class CtcVocabulary:
         return len(self.symbols)
 
     def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Return the numbers of symbols one by one. Those that the vocabulary does not have are
-        left out: no recogniser could write them."""
+        """Return the numbers of symbols. Those that the vocabulary lacks are left out, as the head
+        cannot write them."""
         index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
-        """Return the symbol numbers of a normalised text: of its words, joined by the separator."""
+        """Return the symbol numbers of a text's letters, with a separator between words."""
         return self.numbers(self.separator.join(text.split()))
 
     def decode(self, numbers: Iterable[int]) -> str:
@@ -81,21 +81,21 @@ class CtcVocabulary:
 
 @dataclass(frozen=True)
 class HeadShape:
-    """These are the sizes of a CtcHead."""
+    """A CTC head has these sizes."""
 
-    width: int  # D of a hidden state
+    width: int  # D
     symbols: int  # V
     # L: 1 for one hidden state; encoder.layers + 1 for all, which are summed with learnt weights
     states: int = 1
     projection: int = 256
-    lstm_width: int = 256  # a direction
+    lstm_width: int = 256  # units of each direction
     lstm_layers: int = 1  # 0: no LSTM, a linear head
-    dropout: float = 0.0  # of what each layer of the LSTM gives; without one, of the projection
+    dropout: float = 0.0  # on the output of every LSTM layer, or of the projection without an LSTM
 
 
 class CtcHead(nn.Module):
-    """The head is a weighted sum of hidden states -> projection -> bidirectional LSTM ->
-    symbols."""
+    """The head sums hidden states with learnt weights, projects the sum, and runs a bidirectional
+    LSTM, whose output gives the log-probabilities of symbols."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -118,13 +118,13 @@ class CtcHead(nn.Module):
         self.output = nn.Linear(width, shape.symbols)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Return log-probabilities (B, T, V), float32. What frames beyond a length hold never
-        matters.
+        """Return log-probabilities (B, T, V), float32. The padding changes nothing.
 
-        features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames, 1 to T.
+        features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames that are
+        not padding, 1 to T.
         """
         if features.is_inference() and torch.is_grad_enabled():
-            # what a frozen encoder returns cannot be saved for the backward pass
+            # the output of a frozen encoder in inference mode cannot be saved for a backward pass
             features = features.clone()
         if self.weights is not None:
             features = torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
@@ -138,10 +138,10 @@ class CtcHead(nn.Module):
     def loss(
         self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
     ) -> dict[str, Tensor]:
-        """Return loss and too_long. targets: B lists of symbol numbers, without blanks.
+        """Return `loss` and `too_long`. targets: B lists of symbol numbers, without blanks.
 
-        loss: CTC, nats a symbol, the mean over the batch of each utterance's loss over its target
-        length. too_long: the share of targets that do not fit into their frames and so add nothing
+        loss: the mean over the batch of each utterance's CTC loss divided by its number of symbols,
+        in nats. too_long: the share of targets that do not fit into their frames and so add nothing
         to the loss.
         """
         log_probs = self(features, lengths)
@@ -164,12 +164,12 @@ class CtcHead(nn.Module):
 
 
 def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
-    """Run a bidirectional LSTM on a padded batch: (B, T, D) -> (B, T, 2 H). What frames beyond a
-    length hold never matters.
+    """Run a bidirectional LSTM of H units on a padded batch: (B, T, D) -> (B, T, 2 H). The padding
+    changes nothing.
 
-    On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel), so there
-    each direction of each layer reads the padded batch from its own beginning: the second one
-    turned round within the lengths.
+    On a CPU a packed sequence costs ten times a padded one (torch 2.11: no fused kernel). There
+    each direction of each layer runs on the padded batch by itself, the backward one on rows that
+    are reversed within their lengths.
     """
     if int(lengths.min()) == padded.shape[1]:
         return lstm(padded)[0]
@@ -187,8 +187,8 @@ def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _run_one_way(lstm: nn.LSTM, direction: str, inputs: Tensor) -> Tensor:
-    """Run one direction of one layer: (B, T, D) -> (B, T, H). direction: the end of the names of
-    its weights."""
+    """Run one direction of one layer: (B, T, D) -> (B, T, H). direction: the suffix of its weights'
+    names, such as "l0_reverse"."""
     kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     zero = inputs.new_zeros(1, len(inputs), lstm.hidden_size)
     outputs, _, _ = torch.lstm(
@@ -206,10 +206,10 @@ def _run_one_way(lstm: nn.LSTM, direction: str, inputs: Tensor) -> Tensor:
 
 
 def _reverse(states: Tensor, lengths: Tensor) -> Tensor:
-    """Turn every row (T, D) round within its length, and leave the padding where it is; twice gives
-    the row."""
-    frames, sizes = torch.arange(states.shape[1]), lengths.cpu()[:, None]
-    order = torch.where(frames < sizes, sizes - 1 - frames, frames)[..., None]  # (B, T, 1)
+    """Reverse every row of a padded batch (B, T, D) within its length; the padding stays."""
+    frames = torch.arange(states.shape[1])
+    row_lengths = lengths.cpu()[:, None]
+    order = torch.where(frames < row_lengths, row_lengths - 1 - frames, frames)[..., None]
     return states.gather(1, order.expand_as(states))
 
 
@@ -243,8 +243,8 @@ class TokenSpan:
 
 
 def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """Return the symbols of a path, which may last several frames each. path, scores: (T,) symbols
-    and their log-probabilities."""
+    """Return the symbols of a path with their frames. path, scores: (T,) the symbol of every frame
+    and its log-probability."""
     changes = (torch.nonzero(path[1:] != path[:-1])[:, 0] + 1).tolist()
     spans = []
     for start, end in itertools.pairwise([0, *changes, len(path)]):
@@ -255,15 +255,14 @@ def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSp
 
 
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """Return the symbols of the likeliest path. It is also the likeliest of all paths of its text,
-    so that nothing is left to align. log_probs: (T, V).
-    """
+    """Return the symbols of the likeliest path with their frames. As it is also the likeliest path
+    of its text, these are the frames that alignment would find. log_probs: (T, V)."""
     scores, path = log_probs.max(-1)
     return path_spans(path, scores, blank)
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
-    """Return spans like `greedy_spans`, on the likeliest path of `targets`.
+    """Return `targets` with their frames on the likeliest path of these symbols.
 
     log_probs: (T, V), of 20 minutes of speech at most. Raises ValueError where the targets do not
     fit into T frames.
@@ -275,12 +274,11 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
         raise ValueError(
             f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}"
         )
-    # takes half a second to import, and decoding without times needs none of it
-    from torchaudio.functional import forced_align
+    from torchaudio.functional import forced_align  # slow to import
 
     batch = log_probs.detach().float().cpu()[None].contiguous()
-    wanted = torch.tensor([list(targets)], dtype=torch.int32)
-    path, scores = forced_align(batch, wanted, blank=BLANK)
+    target_batch = torch.tensor([list(targets)], dtype=torch.int32)
+    path, scores = forced_align(batch, target_batch, blank=BLANK)
     return path_spans(path[0], scores[0])
 
 
@@ -291,16 +289,16 @@ def timed_words(
     grid: FrameGrid,
     from_separator: bool = False,
 ) -> list[TimedWord]:
-    """Join symbols to words with times in seconds and the geometric mean of the frames'
-    probabilities as confidence.
+    """Join symbols to words with times in seconds; their confidence is the geometric mean of the
+    frames' probabilities.
 
-    from_separator: a word begins with the separator before it. A head that was trained on
-    separators writes them where the next word begins, and the first letter of that word two frames
-    later.
+    from_separator: whether a word begins with the separator before it. The heads that are trained
+    here write the separator where the next word begins, and the first letter of that word two
+    frames later.
     """
-    words: list[tuple[int, list[TokenSpan]]] = []  # the first frame and the letters of each
-    letters: list[TokenSpan] = []  # of the last word
-    separator_before: TokenSpan | None = None  # the one just before a span
+    words: list[tuple[int, list[TokenSpan]]] = []  # the first frame and the letters of each word
+    letters: list[TokenSpan] = []  # the letters of the last word
+    separator_before: TokenSpan | None = None  # the separator just before the current span
     for span in spans:
         if separator and symbols[span.token] == separator:
             separator_before = span
@@ -322,30 +320,31 @@ def timed_words(
 
 
 def pieces_at_blanks(log_probs: Tensor) -> list[tuple[int, int]]:
-    """Tile (T, V) log-probabilities with pieces of at most LONGEST_PIECE frames.
+    """Cut (T, V) log-probabilities into pieces [start, end) of at most LONGEST_PIECE frames.
 
-    Every cut is in the middle of the longest run of blanks in the second half of the longest piece
-    that may begin at the cut before it.
+    A piece ends between LONGEST_PIECE / 2 and LONGEST_PIECE frames after its start, in the middle
+    of the longest run of blanks there.
     """
-    blank = (log_probs.argmax(-1) == BLANK).tolist()
+    frame_is_blank = (log_probs.argmax(-1) == BLANK).tolist()
     cuts = [0]
-    while len(blank) - cuts[-1] > LONGEST_PIECE:
+    while len(frame_is_blank) - cuts[-1] > LONGEST_PIECE:
         frame = cuts[-1] + LONGEST_PIECE // 2
-        runs = []  # number of blanks in a run, and its middle
-        for is_blank, group in itertools.groupby(blank[frame : cuts[-1] + LONGEST_PIECE]):
+        second_half = frame_is_blank[frame : cuts[-1] + LONGEST_PIECE]
+        runs = []  # number of blanks in a run of equal frames, and the middle of the run
+        for is_blank, group in itertools.groupby(second_half):
             length = len(list(group))
             runs.append((length if is_blank else 0, frame + length // 2))
             frame += length
         _, middle = max(runs)
         cuts.append(middle)
-    return list(itertools.pairwise([*cuts, len(blank)]))
+    return list(itertools.pairwise([*cuts, len(frame_is_blank)]))
 
 
 class CtcRecogniser:
     """A CTC recogniser is an encoder with a head. The head is put into evaluation mode.
 
-    encoder: a SpeechEncoder, or one that is shared; layer: which hidden state a head of one state
-    sees (0 is the encoder's input), None for a head that weighs all of them.
+    encoder: a SpeechEncoder or SharedEncoder; layer: which hidden state a head of one state gets (0
+    is the encoder's input), None for a head that weighs all of them.
     """
 
     def __init__(
@@ -358,12 +357,12 @@ class CtcRecogniser:
     ) -> None:
         self.encoder, self.head, self.vocabulary = encoder, head.eval(), vocabulary
         self.name, self.layer = name, layer
-        self.card: Mapping[str, Any] = {"asr": None}  # of one that was loaded: hash of its weights
+        self.card: Mapping[str, Any] = {"asr": None}  # `load` fills in the hash of the weights
         self.decoder: Any = None  # a BeamDecoder; None: greedy decoding
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Decode greedily or by `decoder`; words have the times of the likeliest path of their
-        text.
+        """Recognise a recording, greedily or by `decoder`; words have the times of the likeliest
+        path of their text.
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
@@ -397,7 +396,7 @@ class CtcRecogniser:
 
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:
-        """Return log-probabilities (T, V) on the CPU, T by the encoder's grid."""
+        """Return log-probabilities (T, V) on the CPU, T by the encoder's grid. samples: (N,)."""
         samples = check_samples(samples)
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
@@ -412,8 +411,8 @@ class CtcRecogniser:
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
     def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
-        """Write `head.safetensors` and then `card.json`, with these facts too. The encoder is not
-        saved, only its hash."""
+        """Write `head.safetensors` and then `card.json`, to which `facts` are added. Of the encoder
+        only the hash is saved."""
         weights = Path(folder) / "head.safetensors"
         state = {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}
         with replacing(weights) as temporary:
@@ -431,8 +430,8 @@ class CtcRecogniser:
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
-        """Load what `save` wrote. Raises InputError for another folder, and for another encoder
-        than the head was trained on."""
+        """Load a recogniser that `save` wrote. Raises InputError for another folder, and for
+        another encoder than the head was trained on."""
         path = Path(folder) / "card.json"
         card = read_json(path)
         if card.get("kind") != "ctc-recogniser":

@@ -1,13 +1,14 @@
 """Train, keep and read n-gram language models of words.
 
-`train_ngram` makes a model of texts; `save_ngrams` and `load_ngrams` keep it; `read_arpa` reads
-those of others. `NgramModel.log_prob` scores a word.
+`train_ngram` trains a model on texts; `save_ngrams` and `load_ngrams` keep it in a file;
+`read_arpa` reads models of other tools. `NgramModel.log_prob` scores a word.
 
-Models: interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7),
-closed under the words of the training texts and `<unk>`. Logarithms are to the base 10, as in KenLM
-and in ARPA files (SRILM's manual, ngram-format), which are read plain or compressed (.gz). N-grams
-are kept in sorted arrays, 16 bytes each: the key of (w1 ... wn) is V times the row of
-(w1 ... wn-1) among the shorter ones, plus the number of wn.
+Training is interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7).
+The vocabulary is the words of the training texts and `<unk>`. Logarithms are to the base 10, as in
+KenLM and in ARPA files (SRILM's manual, ngram-format), which are read plain or compressed (.gz).
+The n-grams of one length are the rows of sorted arrays, 16 bytes each. The key of a row
+(w1 ... wn) is V times the row of (w1 ... wn-1) among the n-grams shorter by one word, plus the
+number of wn.
 Letters: V words of a model, N order, R rows (n-grams of one length), I tokens of the training
 texts.
 """
@@ -38,11 +39,11 @@ _BLOCK = 1 << 18  # lines read at a time
 
 @dataclass(frozen=True, eq=False)
 class Ngrams:
-    """All n-grams of one length are kept by their keys."""
+    """These arrays hold all n-grams of one length, a row each."""
 
     keys: np.ndarray  # (R,) int64, sorted; of single words: 0 to V - 1
     log_probs: np.ndarray  # (R,) float32
-    # (R,) float32 log-weight of shorter n-grams after this one; 0 for the longest
+    # (R,) float32 logarithm of the back-off weight of this n-gram as a context; 0 for the longest
     backoffs: np.ndarray
 
     def row(self, key: int) -> int:
@@ -55,7 +56,7 @@ class Ngrams:
         if not len(self.keys):
             return np.full(len(keys), -1)
         rows = self.keys.searchsorted(keys)
-        rows[rows == len(self.keys)] = 0  # behind the last key; any row says that it differs
+        rows[rows == len(self.keys)] = 0  # any row, as the keys of all differ from this one
         return np.where(self.keys[rows] == keys, rows, -1)
 
 
@@ -77,7 +78,7 @@ class NgramModel:
         return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
 
     def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
-        """Return the context of the word that follows."""
+        """Return the context of the next word: the last N - 1 words of context and word."""
         return (*context, word)[max(0, len(context) + 2 - len(self.ngrams)) :]
 
     def log_prob(self, context: tuple[int, ...], word: int) -> float:
@@ -108,37 +109,38 @@ class NgramModel:
 
 
 class Counts(NamedTuple):
-    """All n-grams of one length are counted, a row each."""
+    """These arrays hold the counts of all n-grams of one length, a row each."""
 
     keys: np.ndarray  # (R,) as in `Ngrams`
-    # (R,) how often each was seen; of those that are shorter than N, and do not begin a sentence,
-    # after how many different words
+    # (R,) how often each was seen; for n-grams shorter than N that do not begin a sentence instead
+    # the number of different words before them (Kneser-Ney)
     seen: np.ndarray
-    # (R,) of (w1 ... wn) the row of (w2 ... wn) among the shorter ones; of single words 0
+    # (R,) for (w1 ... wn) the row of (w2 ... wn) among the n-grams shorter by one; 0 for words
     shorter: np.ndarray
 
 
 def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
-    """Train a model of sentences, their words separated by white space. order: N; the published one
-    of LibriSpeech is 4.
+    """Train a model on sentences whose words are separated by white space. order: N; that of
+    LibriSpeech's published model is 4.
 
     With h the context of a word w, and h' the same without its first word,
 
         p(w | h) = (c(hw) - D) / c(h) + share(h) p(w | h'),    share(h) = D k(h) / c(h)
 
-    where k(h) different words follow h. Single words are interpolated with the uniform
-    distribution. Raises InputError for texts without a word.
+    where c counts as `Counts.seen`, D is the discount (`discount_of`), and k(h) different words
+    follow h. The distribution of single words is interpolated with the uniform one. Raises
+    InputError for texts without a word.
     """
-    sentences = [words for words in (text.split() for text in texts) if words]
+    sentences = [text.split() for text in texts if text.strip()]
     if not sentences:
         raise InputError("the texts for the language model have no words; give texts with some")
     known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
     words = (*SPECIAL, *sorted(known))
     counts = count_ngrams(sentences, words, order)
-    probabilities = [_unigram_probabilities(counts[0].seen)]
-    shares = []  # by row of the context
+    probabilities = [_unigram_probabilities(counts[0].seen)]  # by length, (R,) each
+    shares = []  # by length of the context, (R,) each
     for n in range(1, order):
-        ngrams = counts[n]
+        ngrams = counts[n]  # of n + 1 words, whose contexts have n
         context = ngrams.keys // len(words)  # (R,) rows of h
         discount = discount_of(ngrams.seen)
         contexts = len(counts[n - 1].keys)
@@ -150,8 +152,10 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
         probabilities.append(discounted + share[context] * probabilities[-1][ngrams.shorter])
         shares.append(share)
     shares.append(np.ones(len(counts[-1].keys)))
-    keys = [ngrams.keys for ngrams in counts]
-    return NgramModel(words, tuple(map(Ngrams, keys, to_logs(probabilities), to_logs(shares))))
+    model = []
+    for ngrams, probability, share in zip(counts, probabilities, shares, strict=True):
+        model.append(Ngrams(ngrams.keys, to_log10(probability), to_log10(share)))
+    return NgramModel(words, tuple(model))
 
 
 def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
@@ -160,7 +164,8 @@ def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
     begin = SPECIAL.index(BEGIN)
     counts = seen.astype(float)
     counts[begin] = 0
-    discount, total = discount_of(counts[counts > 0]), counts.sum()
+    discount = discount_of(counts[counts > 0])
+    total = counts.sum()
     uniform = discount * (counts > 0).sum() / total / (len(counts) - 1)
     probabilities = np.maximum(counts - discount, 0) / total + uniform
     probabilities[begin] = 0
@@ -170,19 +175,23 @@ def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
 def count_ngrams(
     sentences: Sequence[Sequence[str]], words: Sequence[str], order: int
 ) -> list[Counts]:
-    """Count the n-grams of lengths 1 to N in the sentences. words: all of them, the special ones
-    too; the row of a word, seen or not, is its number."""
-    numbers, size = {word: i for i, word in enumerate(words)}, len(words)
+    """Count the n-grams of lengths 1 to N in the sentences. words: all V words, the special ones
+    too; the row of a word among the n-grams of length 1, seen or not, is its number."""
+    numbers = {word: i for i, word in enumerate(words)}
+    size = len(words)
     marked = [[BEGIN, *sentence, END] for sentence in sentences]
     tokens = np.array([numbers[word] for sentence in marked for word in sentence], np.int64)  # (I,)
     # (I,) number of tokens from each one to the end of its sentence
     remaining = np.concatenate([np.arange(len(sentence), 0, -1) for sentence in marked])
 
-    # for every length: an example of each n-gram, the token that it begins at (R,), -1 where there
-    # is none; and row_at (I,), the row of the n-gram that begins at a token, -1 where none does
-    examples, row_at = [np.full(size, -1)], [tokens]
-    examples[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # the first occurrence stays
-    keys, seen = [np.arange(size)], [np.bincount(tokens, minlength=size)]
+    # these lists have one array for every length:
+    keys = [np.arange(size)]
+    seen = [np.bincount(tokens, minlength=size)]
+    # (I,) row of the n-gram that begins at a token, -1 where its sentence is too short for one
+    row_at = [tokens]
+    # (R,) token at which an n-gram begins for the first time, -1 where it does not occur
+    examples = [np.full(size, -1)]
+    examples[0][tokens[::-1]] = np.arange(len(tokens))[::-1]  # the first occurrence is written last
     for n in range(2, order + 1):
         begins = np.flatnonzero(remaining >= n)
         unique, first, inverse, occurrences = np.unique(
@@ -201,33 +210,37 @@ def count_ngrams(
     for n in range(1, order):
         shorter.append(row_at[n - 1][examples[n] + 1])
     for n in range(order - 1):
-        # every longer n-gram that ends with this one has another word before it; nothing comes
-        # before <s>, and an n-gram that begins with it keeps its count
-        before = np.bincount(shorter[n + 1], minlength=len(keys[n]))
-        seen[n] = np.where(before > 0, before, seen[n])
+        # each n-gram longer by one that ends with this one has a different word before it; nothing
+        # comes before <s>, so an n-gram that begins with it keeps its count
+        words_before = np.bincount(shorter[n + 1], minlength=len(keys[n]))
+        seen[n] = np.where(words_before > 0, words_before, seen[n])
     return [Counts(*columns) for columns in zip(keys, seen, shorter, strict=True)]
 
 
 def discount_of(seen: np.ndarray) -> float:
-    """Return Ney's discount n1 / (n1 + 2 n2), where n1 and n2 n-grams were seen once and twice.
-    Small texts would drive it to 0 or 1; it stays within 0.1 and 0.9."""
+    """Return Ney's discount n1 / (n1 + 2 n2), where n1 n-grams were seen once and n2 twice. It is
+    kept within 0.1 and 0.9, as small texts would drive it to 0 or 1."""
     once, twice = int((seen == 1).sum()), int((seen == 2).sum())
     discount = once / (once + 2 * twice) if once else 0.0
     return float(np.clip(discount, 0.1, 0.9))
 
 
-def to_logs(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return log10 of probabilities, NEVER for 0."""
+def to_log10(probabilities: np.ndarray) -> np.ndarray:
+    """Return log10 of probabilities as float32, NEVER for 0."""
     with np.errstate(divide="ignore"):
-        return [np.maximum(np.log10(x), NEVER).astype(np.float32) for x in columns]
+        return np.maximum(np.log10(probabilities), NEVER).astype(np.float32)
 
 
 # ---- files
 
 
 def save_ngrams(model: NgramModel, path: Path) -> None:
-    """Write a model as compressed arrays: keys as differences, and each logarithm as the number of
-    the nearest one among LEVELS quantiles of all."""
+    """Write a model as compressed arrays (.npz).
+
+    They are `words`, joined by line ends, and for every length n five: `n.keys`, the differences of
+    the keys; `n.log_probs` and `n.backoffs`, each value as the number of the nearest among LEVELS
+    quantiles; and these quantiles, `n.log_probs.levels` and `n.backoffs.levels`.
+    """
     arrays: dict[str, np.ndarray] = {"words": np.array("\n".join(model.words))}
     for n, ngrams in enumerate(model.ngrams, 1):
         steps = np.diff(ngrams.keys, prepend=0)
@@ -244,13 +257,13 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
 
 
 def load_ngrams(path: Path) -> NgramModel:
-    """Read what `save_ngrams` wrote. Raises InputError for a file that is missing or damaged."""
+    """Read a file of `save_ngrams`. Raises InputError for one that is missing or damaged."""
     ngrams = []
     try:
         with np.load(path) as file:
             words = tuple(str(file["words"]).split("\n"))
-            # five arrays for every length
-            for n in range(1, len(file.files) // 5 + 1):
+            order = len(file.files) // 5  # five arrays for every length
+            for n in range(1, order + 1):
                 keys = np.cumsum(file[f"{n}.keys"], dtype=np.int64)
                 log_probs = file[f"{n}.log_probs.levels"][file[f"{n}.log_probs"]]
                 backoffs = file[f"{n}.backoffs.levels"][file[f"{n}.backoffs"]]
@@ -284,13 +297,19 @@ def read_arpa(path: Path | str) -> NgramModel:
 
 
 def _parse(lines: Iterator[str]) -> NgramModel:
-    """Parse an ARPA model. lines: those that are not empty. Raises ValueError or KeyError for any
-    other text."""
-    counts: list[int] = []  # of the n-grams of every length, as the head of the file has them
+    """Parse an ARPA model. lines: its lines that are not empty. Raises ValueError or KeyError for
+    any other text.
+
+    The head of the file counts the n-grams of every length; then each length has a section:
+
+        ngram 2=3
+        \\2-grams:
+        -0.25 HELLO WORLD -0.4      log-probability, words, and, if any, back-off weight
+    """
+    counts: list[int] = []  # numbers of n-grams by length, as the head of the file has them
     for line in lines:
         if line.strip() == "\\1-grams:":
             break
-        # such as "ngram 2=3"
         match = re.fullmatch(r"ngram\s+\d+\s*=\s*(\d+)", line.strip())
         if match:
             counts.append(int(match[1]))
@@ -309,8 +328,9 @@ def _parse(lines: Iterator[str]) -> NgramModel:
     scores = np.concatenate(blocks)
     ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
     for n, count in enumerate(counts[1:], 2):
-        next(lines)  # the heading
-        keys, blocks = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.float32)]
+        next(lines)  # the heading of the section
+        keys = [np.zeros(0, np.int64)]
+        blocks = [np.zeros((0, 2), np.float32)]
         for rows, values in _read_blocks(lines, n, count):
             words = np.array([[numbers[word] for word in row] for row in rows])
             context = words[:, 0]  # the rows of the first m words, for m up to n - 1
@@ -320,22 +340,24 @@ def _parse(lines: Iterator[str]) -> NgramModel:
                 raise ValueError(f"it has {n}-grams that begin with words it does not have")
             keys.append(context * len(numbers) + words[:, -1])
             blocks.append(values)
-        joined, scores = np.concatenate(keys), np.concatenate(blocks)
-        order = joined.argsort()
-        ngrams.append(Ngrams(joined[order], scores[order, 0], scores[order, 1]))
+        all_keys = np.concatenate(keys)
+        scores = np.concatenate(blocks)
+        order = all_keys.argsort()
+        ngrams.append(Ngrams(all_keys[order], scores[order, 0], scores[order, 1]))
     return NgramModel(tuple(names), tuple(ngrams))
 
 
 def _read_blocks(
     lines: Iterator[str], n: int, count: int
 ) -> Iterator[tuple[list[list[str]], np.ndarray]]:
-    """Read `count` n-grams of n words in blocks that fit into memory: their words, and (lines, 2)
+    """Yield `count` n-grams of n words in blocks that fit into memory: their words, and (lines, 2)
     log-probabilities and back-off weights."""
     for first in range(0, count, _BLOCK):
         size = min(count - first, _BLOCK)
         rows = [line.split() for line in itertools.islice(lines, size)]
         if len(rows) < size or any(len(row) not in (n + 1, n + 2) for row in rows):
             raise ValueError(f"it has not the {count} {n}-grams that it counts")
-        # the longest n-grams have no back-off weight, nor have some others
+        words = [row[1 : n + 1] for row in rows]
+        # the longest n-grams and some others have no back-off weight
         scores = [(row[0], row[-1] if len(row) == n + 2 else 0) for row in rows]
-        yield [row[1 : n + 1] for row in rows], np.array(scores, float).astype(np.float32)
+        yield words, np.array(scores, float).astype(np.float32)

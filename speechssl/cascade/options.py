@@ -1,5 +1,8 @@
-"""Options of `speechssl train ctc`, `train ngram`, `train text-qa` and `align`, and those of the
-reader of words."""
+"""These are the options of `speechssl train ctc`, `train ngram`, `train text-qa` and `align`, and
+of the reader of words.
+
+The docstring of a verb's options is its help in the shell, and so are the texts of the options.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +50,10 @@ class ReaderOptions:
         "reader was trained with, if any",
     )
 
-    named: bool = True  # whether systems are called after the reader
-    # of a Hugging Face reader, in tokens, as in transformers' run_qa.py: the longest window, with
-    # the question; what two windows share; the longest answer
-    max_seq_length: int = 384
-    doc_stride: int = 128
+    named: bool = True  # whether the names of systems have that of the reader added
+    # the next three hold for a reader of Hugging Face, in tokens, as in transformers' run_qa.py
+    max_seq_length: int = 384  # longest window, with the question
+    doc_stride: int = 128  # overlap of two windows
     max_answer_length: int = 30
 
 
@@ -60,8 +62,10 @@ class CtcOptions:
     """These options say how a head is trained: on one layer or the weighted sum of all, on random
     crops of whole words."""
 
-    training: TrainingOptions = group(TrainingOptions(1500, 2e-3, 100, **vars(PLAIN)), "training")
-    # features of all hidden states take S times the disk
+    training: TrainingOptions = group(
+        TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), "training"
+    )
+    # the stored features of all hidden states take as many times the disk of one as there are
     layer: str = option(
         "all",
         "layer of the encoder that the head reads, or all: a weighted sum "

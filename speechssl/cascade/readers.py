@@ -1,10 +1,10 @@
-"""Read words by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint of Hugging
-Face.
+"""Find answers in words: by text QA of `speechssl train text-qa`, or by an extractive-QA checkpoint
+of Hugging Face.
 
-A checkpoint reads as in transformers' run_qa.py: in windows, joined to the question by its own
-tokeniser; a span scores the sum of both of its logits, "no answer" the sum of both at [CLS], the
-least of all windows (arXiv 1810.04805, section 4.3). But every pair of a start and an end is a
-candidate, not only those of the 20 best.
+A checkpoint reads as in transformers' run_qa.py: in windows, which its own tokeniser joins to the
+question. The score of a span is the sum of its start and end logits; that of "no answer" is the sum
+of both logits at [CLS], in the window where it is least (arXiv 1810.04805, section 4.3). Here every
+pair of a start and an end is a candidate; run_qa.py takes those of the 20 best starts and ends.
 Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 """
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # it takes seconds to import
 
 @dataclass(frozen=True)
 class WordSpan:
-    """An answer is the words first..last of a passage, inclusive, and its text."""
+    """An answer has the words first..last of a passage, inclusive, and a text."""
 
     first: int
     last: int
@@ -65,19 +65,19 @@ class WordSpan:
 
 @dataclass(frozen=True)
 class TextQa:
-    """Text QA is a reader with facts for the card and the name of the system that reads with it."""
+    """Text QA is a reader, with what it adds to the card and the name of a system."""
 
     reader: TrainedReader | HuggingFaceReader
     card: dict[str, Any] = field(default_factory=dict)
-    suffix: str = ""  # of the name; "" where the reader is the models' own
-    # the answer is "no answer" where its score is above that of the best span by more than this;
-    # None: never
+    suffix: str = ""  # of the system's name; "" for the reader in the folder of models
+    # "no answer" is given where its score exceeds that of the best span by more than this; None:
+    # never
     threshold: float | None = None
 
 
 def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> TextQa:
-    """Load the reader that the options name, or `text-qa/` of the models: trained here, or a
-    checkpoint of Hugging Face.
+    """Load the reader that the options name, or that in `text-qa/` of the folder of models: one
+    that was trained here, or a checkpoint of Hugging Face. bf16: whether it computes in bfloat16.
 
     Raises InputError where it cannot be found, loaded whole, or used.
     """
@@ -96,12 +96,13 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     if shift_path is not None:
         shift, card["shift"] = load_shift(shift_path)
     reader: TrainedReader | HuggingFaceReader
-    if "symbols" in read_json(folder / "config.json"):  # which `dual.model.save_reader` adds
+    is_trained_here = "symbols" in read_json(folder / "config.json")  # by `dual.model.save_reader`
+    if is_trained_here:
         reader, facts = _load_trained(folder, bf16)
         card |= facts
     else:
         reader = load_huggingface(folder, options, bf16)
-        lengths = options.max_seq_length, options.doc_stride, options.max_answer_length
+        lengths = (options.max_seq_length, options.doc_stride, options.max_answer_length)
         card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths}
     if shift is not None:
         shift.attach(reader.encoder)
@@ -109,7 +110,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
 
 
 def _name_suffix(options: ReaderOptions) -> str:
-    """Return what a reader adds to the name of a system, such as "+minilm~shift"."""
+    """Return what a reader and its shift add to the name of a system, such as "+minilm~shift"."""
     suffix = ""
     if options.named and options.reader:
         suffix = f"+{Path(options.reader).absolute().name}"
@@ -119,8 +120,8 @@ def _name_suffix(options: ReaderOptions) -> str:
 
 
 def find_reader(models: Path, name: str | None) -> Path:
-    """Find a reader. name: a folder, a hub id, or what ships; None: text-qa/ of the models. Raises
-    InputError where there is none."""
+    """Find the folder of a reader. name: a folder, a hub id, or a reader that ships; None: text-qa/
+    of the folder of models. Raises InputError where there is none."""
     if name is not None:
         return checkpoint_folder(find_shipped(Path(name)), "reader")
     if not (models / "text-qa").is_dir():
@@ -136,7 +137,7 @@ def find_reader(models: Path, name: str | None) -> Path:
 
 @dataclass(frozen=True)
 class TrainedReader:
-    """The reader reads with a span model on word pieces."""
+    """This reader finds answers by a span model on word pieces, which was trained here."""
 
     codec: TextCodec
     reader: Reader
@@ -146,35 +147,35 @@ class TrainedReader:
         return self.reader.model.encoder
 
     def limit_windows(self, count: int) -> TrainedReader:
-        """Make a reader that reads, of each passage, this many windows at most: those that are most
-        like the question."""
+        """Return this reader for at most `count` windows of each passage: those that are most like
+        the question."""
         return replace(self, reader=replace(self.reader, retrieve=count))
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """Find the best span of each passage. items: (question, passage); None where it has no word
-        that can be read."""
-        usable: list[int] = []  # numbers of items
+        """Find the best span of each passage; None where the passage has no word with tokens.
+        items: (question, passage)."""
+        usable: list[int] = []  # numbers of the items whose passages have tokens
         pairs = []
         word_of_token = []
         for i, (question, passage) in enumerate(items):
             question_ids, _ = self.codec.encode([w.text for w in question.words])
-            ids, owners = self.codec.encode([w.text for w in passage.words])
+            ids, word_numbers = self.codec.encode([w.text for w in passage.words])
             if len(ids):
                 usable.append(i)
                 pairs.append((question_ids, ids))
-                word_of_token.append(owners)
+                word_of_token.append(word_numbers)
         spans = self.reader.read(pairs)
         answers: list[WordSpan | None] = [None] * len(items)
-        for i, owners, span in zip(usable, word_of_token, spans, strict=True):
+        for i, word_numbers, span in zip(usable, word_of_token, spans, strict=True):
             _, passage = items[i]
-            first, last = int(owners[span.first]), int(owners[span.last])
+            first, last = int(word_numbers[span.first]), int(word_numbers[span.last])
             text = passage.separator.join(w.text for w in passage.words[first : last + 1])
             answers[i] = WordSpan(first, last, text, span.score, span.null, span.confidence)
         return answers
 
 
 def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, Any]]:
-    """Load a reader that was trained here, and what the card of a system says of it. Raises
+    """Load a reader that was trained here; return it with its entries of a system's card. Raises
     InputError for a reader of units, which has no tokeniser."""
     model, layout, card = load_reader(folder, answering=True)
     codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
@@ -187,17 +188,17 @@ def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, An
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Load a checkpoint of Hugging Face. Raises InputError for a checkpoint that cannot be loaded
-    whole, or cannot find a span in a line of text."""
+    whole, or that fails to find a span in a line of text."""
+    from transformers import AutoModelForQuestionAnswering
+
     remedy = (
         "give one that was fine-tuned for extractive question answering "
         "(AutoModelForQuestionAnswering), with its tokeniser"
     )
-    from transformers import AutoModelForQuestionAnswering
-
     try:
         config = read_text_config(folder)
         if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
-            # T5 starts its decoder with padding, which transformers' T5Config does not say
+            # T5 starts its decoder with padding, but transformers' T5Config does not say so
             config.decoder_start_token_id = config.pad_token_id
         loader: Any = AutoModelForQuestionAnswering
         model, info = loader.from_pretrained(
@@ -212,9 +213,9 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         if not tokenizer.is_fast:
             raise ValueError("its tokeniser does not say where in a text its tokens stand")
         reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
-        # a model may want images, boxes or other outputs
-        line = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
-        reader.read([(line, line)])
+        # reading one word tells whether the model needs other inputs, such as images or boxes
+        one_word = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
+        reader.read([(one_word, one_word)])
     except InputError:
         raise
     except Exception as error:  # transformers and safetensors each raise their own
@@ -225,31 +226,31 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
 
 
 class JoinedText(NamedTuple):
-    """A joined text is a question and a passage as one sequence."""
+    """A question and a passage are joined to one sequence of tokens."""
 
     ids: np.ndarray  # (S,)
     segments: np.ndarray  # (S,), all 0 where the tokeniser gives none
-    part: np.ndarray  # (S,), 1 for the passage, 0 for the question, -1 for specials
+    part: np.ndarray  # (S,), 1 for the passage, 0 for the question, -1 for special tokens
     characters: np.ndarray  # (P, 2), where each token of the passage begins and ends in its text
     words: Sequence[str]  # of the passage
     separator: str  # between the words
 
 
 class TextWindow(NamedTuple):
-    """A window of a passage is one sequence with the question."""
+    """A window of a passage is joined with the question to one sequence of tokens."""
 
     item: int  # number of the pair of question and passage
     window: Window
     ids: np.ndarray  # (S,)
     segments: np.ndarray  # (S,)
-    offset: int  # position of the window's first token
+    offset: int  # place of the window's first token in the sequence
 
 
 def join_text(
     tokenizer: PreTrainedTokenizerBase, question: str, words: Sequence[str], separator: str
 ) -> JoinedText:
-    """Join question and passage in the tokeniser's own way, as transformers does for text. words:
-    of the passage, with `separator` between them."""
+    """Join a question and a passage as the tokeniser joins two texts. words: of the passage, with
+    `separator` between them."""
     passage = separator.join(words)
     # run_qa.py puts the passage first where padding is on the left (XLNet)
     passage_last = tokenizer.padding_side == "right"
@@ -268,12 +269,10 @@ def join_text(
 
 def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
     """Return the offsets (P, 2) of tokens, each extended to the letters before it that belong to no
-    token.
-
-    ByteLevel with `trim_offsets` takes the space that it put before a word for the word's first
-    letter.
+    token: ByteLevel with `trim_offsets` gives offsets that lack the first letter of a word.
     """
-    extended, covered = characters.copy(), 0
+    extended = characters.copy()
+    covered = 0  # characters before this one belong to a token
     for token in extended:
         while token[0] > covered and not text[token[0] - 1].isspace():
             token[0] -= 1
@@ -282,18 +281,18 @@ def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
 
 
 def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
-    """Find where each word begins and ends in the text, in characters."""
+    """Find where each word begins and ends in the joined text, in characters: (W,) each."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
     return ends - sizes, ends
 
 
 def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
-    """Cut the part [start, end) out of a text, with the rest of the letters, or of the digits, that
-    it begins and ends within.
+    """Cut the characters [start, end) out of a text; where they begin or end inside a run of
+    letters or a run of digits, the whole run is taken.
 
-    Tokens may be parts of words, and some tokenisers give offsets that begin one character late.
-    separator: between the words; "" where every character is one.
+    A span needs this where tokens are parts of words, or begin one character late. separator:
+    between the words; "" where every character is a word, so that nothing is added.
     """
     while separator and _is_within_word(text, start):
         start -= 1
@@ -303,22 +302,23 @@ def cut_at_words(text: str, start: int, end: int, separator: str) -> str:
 
 
 def _is_within_word(text: str, place: int) -> bool:
-    """Return whether the characters on both sides of a place are letters, or digits."""
+    """Return whether the characters on both sides of a place are both letters or both digits."""
     pair = text[place - 1 : place + 1]
     return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
 
 
 def written_words(transcript: Transcript) -> list[str]:
-    """Return the words of a transcript; in lower case where all are in capitals, as only some
-    recognisers write."""
+    """Return the words of a transcript, in lower case where the recogniser writes capitals only."""
     words = [word.text for word in transcript.words]
-    return [word.lower() for word in words] if "".join(words).isupper() else words
+    if "".join(words).isupper():
+        return [word.lower() for word in words]
+    return words
 
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """The reader reads with a question-answering model of transformers and its tokeniser. The model
-    is moved to a GPU where there is one."""
+    """This reader finds answers by a question-answering model of transformers and its tokeniser.
+    The model is moved to a GPU where there is one."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
@@ -335,21 +335,25 @@ class HuggingFaceReader:
         return self.model.base_model
 
     def limit_windows(self, count: int) -> HuggingFaceReader:
+        """Return this reader for at most `count` windows of each passage, as `TrainedReader`
+        does."""
         return replace(self, retrieve=count)
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
-        """Find spans as `TrainedReader` does. The text of an answer is the part of the passage that
-        the span covers: of a word with punctuation or digits in it perhaps a part, but no part of
-        its letters. Warns of questions that fill more than half of a window: they lose their tail.
+        """Find spans as `TrainedReader` does. The text of an answer is cut out of the passage by
+        `cut_at_words`. Warns of questions that fill more than half of a window: they are cut off.
         """
         length = self.options.max_seq_length
         length = min(length, longest_sequence(self.model) or length)
-        pairs = []
+        pairs: list[JoinedText] = []
         for question, passage in items:
             text = question.separator.join(written_words(question))
             words = written_words(passage)
             pairs.append(join_text(self.tokenizer, text, words, passage.separator))
-        truncated = sum((p.part == 0).sum() > _longest_question(p, length) for p in pairs)
+        truncated = 0
+        for pair in pairs:
+            question_tokens = (pair.part == 0).sum()
+            truncated += question_tokens > _max_question_tokens(pair, length)
         warn_truncated(truncated, len(items), f"half of {length} tokens")
         windows: list[TextWindow] = []
         for i, pair in enumerate(pairs):
@@ -370,12 +374,13 @@ class HuggingFaceReader:
         return answers
 
     def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Return start and end logits, (B, S, 2). inputs: of `_collate`."""
+        """Return start and end logits, (B, S, 2). inputs: those that `_collate` makes."""
         outputs = self.model(**inputs)
         return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
     def _find_null(self, ids: np.ndarray) -> int:
-        """Find where "no answer" is scored: at [CLS], or at the token that begins a sequence."""
+        """Find the token that scores "no answer": [CLS], or else that which begins a sequence, or
+        else the first."""
         for token in (self.tokenizer.cls_token_id, self.tokenizer.bos_token_id):
             positions = np.flatnonzero(ids == token)
             if len(positions):
@@ -383,7 +388,7 @@ class HuggingFaceReader:
         return 0
 
     def _answer(self, scored: Sequence[ScoredWindow], joined: JoinedText) -> WordSpan:
-        """Return the best span of all windows, in words of the passage."""
+        """Return the best span of all windows of a passage, in words of the passage."""
         span = find_best_span_of_windows(scored, self.options.max_answer_length, 1.0, 1.0)
         start = int(joined.characters[span.first, 0])
         end = int(joined.characters[span.last, 1])
@@ -395,10 +400,13 @@ class HuggingFaceReader:
         return WordSpan(first, last, text, span.score, span.null, span.confidence)
 
     def _cut_windows(self, item: int, joined: JoinedText, length: int) -> list[TextWindow]:
-        """Cut windows of at most `length` tokens, as fast tokenisers do."""
+        """Cut a passage into windows of at most `length` tokens, with the question, as fast
+        tokenisers do. item: number of the pair."""
         question_positions = np.flatnonzero(joined.part == 0)
-        tail = question_positions[_longest_question(joined, length) :]  # which is left out
-        ids, segments = np.delete(joined.ids, tail), np.delete(joined.segments, tail)
+        # the question is cut off where it is too long
+        tail = question_positions[_max_question_tokens(joined, length) :]
+        ids = np.delete(joined.ids, tail)
+        segments = np.delete(joined.segments, tail)
         part = np.delete(joined.part, tail)
         passage_positions = np.flatnonzero(part == 1)
         total = len(passage_positions)
@@ -413,36 +421,44 @@ class HuggingFaceReader:
             windows.append(Window(first, min(window_size, total - first)))
         question_ids, passage_ids = joined.ids[question_positions], ids[passage_positions]
         offset = int(passage_positions[0])
-        before, after = np.arange(offset), np.arange(passage_positions[-1] + 1, len(ids))
-        cut = []
+        before = np.arange(offset)
+        after = np.arange(passage_positions[-1] + 1, len(ids))
+        text_windows = []
         for window in retrieve_windows(tuple(windows), question_ids, passage_ids, self.retrieve):
             inside = passage_positions[window.first : window.stop]
             positions = np.concatenate([before, inside, after])
-            cut.append(TextWindow(item, window, ids[positions], segments[positions], offset))
-        return cut
+            text_window = TextWindow(item, window, ids[positions], segments[positions], offset)
+            text_windows.append(text_window)
+        return text_windows
 
     def _collate(
         self, sequences: Sequence[tuple[np.ndarray, np.ndarray]]
     ) -> dict[str, torch.Tensor]:
-        """Return the model's keyword arguments, (B, S) each. Padding is last whatever the
-        tokeniser's side: no position depends on it."""
+        """Return the model's keyword arguments, (B, S) each. sequences: ids and segments, (S,)
+        each. Padding is put last even where the tokeniser puts it first: no position depends on
+        it."""
         ids = [torch.from_numpy(ids) for ids, _ in sequences]
         pad = self.tokenizer.pad_token_id or 0
         inputs = {
             "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
             "attention_mask": pad_sequence([torch.ones_like(i) for i in ids], batch_first=True),
         }
-        name = "token_type_ids"
-        if (
-            name in inspect.signature(self.model.forward).parameters
-            and getattr(self.model.config, "type_vocab_size", 2) > 1
-            and name in self.tokenizer.model_input_names
-        ):
+        if self._takes_segments():
             segments = [torch.from_numpy(segments) for _, segments in sequences]
-            inputs[name] = pad_sequence(segments, batch_first=True)
+            inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
         return inputs
 
+    def _takes_segments(self) -> bool:
+        """Return whether model and tokeniser have a segment for each of two texts."""
+        name = "token_type_ids"
+        if name not in self.tokenizer.model_input_names:
+            return False
+        if getattr(self.model.config, "type_vocab_size", 2) < 2:
+            return False
+        return name in inspect.signature(self.model.forward).parameters
 
-def _longest_question(joined: JoinedText, length: int) -> int:
-    """Return how many tokens of a question are read: with the specials, half of a window."""
+
+def _max_question_tokens(joined: JoinedText, length: int) -> int:
+    """Return how many tokens of a question are read at most: half of a window of this length, less
+    the special tokens."""
     return max(length // 2 - int((joined.part == -1).sum()), 0)

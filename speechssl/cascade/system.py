@@ -1,5 +1,5 @@
-"""The cascade is text QA on recognised words, on the text of a corpus, or on that text with
-simulated errors."""
+"""A cascade answers questions by text QA: on recognised words, on the text of a corpus, or on that
+text with simulated errors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
 from speechssl.text import joiner, pieces
 
-TEXT_SYSTEMS = ("text", "cascade-given")
+TEXT_SYSTEMS = ("text", "cascade-given")  # the systems that read the words of `given_words`
 SIMULATED = "cascade-simulated"
-GREEDY = "-greedy"  # ends the name of a CTC head that decodes without its n-gram
+GREEDY = "-greedy"  # suffix of the name of a CTC head that decodes without its n-gram
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,20 @@ class CascadeSystem:
     (`given_words`), or these with simulated errors."""
 
     name: str
-    words: Callable[[Any, Any], Transcript]  # record, samples (N,) float32 at 16 kHz -> words
+    words: Callable[[Any, Any], Transcript]  # of (record, samples (N,) float32 at 16 kHz)
     qa: TextQa
     card: Mapping[str, Any]
-    needs_audio: bool = True
+    needs_audio: bool = True  # False where the words are those of the corpus
 
     def read(self, text: str, language: str) -> Transcript:
-        """Encode a written text in the place of a recording; its words have no times."""
+        """Return the words of a written question or passage in the place of a recording; they have
+        no times."""
         return words_of_text(text, language)
 
     def encode(self, record: Record | None, samples: Any) -> Transcript:
-        """Find the words of a recording. Raises ValueError where there are no words, or for a
-        recording of no corpus where words are those of a corpus."""
+        """Find the words of a recording. record: None for a recording of no corpus; samples: (N,)
+        float32 at 16 kHz. Raises ValueError where there are no words, and where this system reads
+        the words of a corpus and there is no record."""
         if record is None and not self.needs_audio:
             raise ValueError(
                 f"the system {self.name} reads the text of a corpus; evaluate it on "
@@ -53,16 +55,16 @@ class CascadeSystem:
         return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
-        """Answer questions. items: (question, passage) transcripts. "No answer", and any for a
-        passage in which nothing was recognised, is empty at 0 s.
+        """Answer questions. items: (question, passage) transcripts.
 
-        Times are nan where those of the words are.
+        The answer is empty, at 0 s, where the reader prefers "no answer" or nothing was recognised
+        in the passage. Times are nan where the words have none.
         """
+        threshold = math.inf if self.qa.threshold is None else self.qa.threshold
         answers = []
         for (_, passage), span in zip(items, self.qa.reader.read(items), strict=True):
-            threshold = self.qa.threshold
-            if span is None or (threshold is not None and span.null - span.score > threshold):
-                answers.append(TimedAnswer(0.0, 0.0, 0.0, ""))
+            if span is None or span.null - span.score > threshold:
+                answers.append(TimedAnswer(start=0.0, end=0.0, confidence=0.0, text=""))
             else:
                 start, end = passage.words[span.first].start, passage.words[span.last].end
                 answers.append(TimedAnswer(start, end, span.confidence, span.text))
@@ -77,12 +79,12 @@ def words_of_text(text: str, language: str) -> Transcript:
 
 
 def given_words(name: str, record: Record) -> Transcript:
-    """Return the words of a record, with their times where the manifest has them: of the reference
-    text (`text`, the cascade's topline), or of the transcripts that come with the corpus
-    (`cascade-given`).
+    """Return the words of a record for a system of TEXT_SYSTEMS.
 
-    `cascade-given` takes the text of a record without a transcript: corpora transcribe passages
-    alone, or questions alone. Raises ValueError for a record without either.
+    name: `text`, the topline of cascades, reads the reference text, with the times of its words
+    where the manifest has them. `cascade-given` reads the transcript that comes with the corpus, or
+    the text of a record without one: some corpora transcribe only passages, or only questions.
+    Raises ValueError for a record without either.
     """
     text = record.text if name == "text" else record.transcript or record.text
     if not text.strip():
@@ -95,8 +97,8 @@ def given_words(name: str, record: Record) -> Transcript:
 
 
 def is_ctc_head(engine: str) -> bool:
-    """Return whether a name that `load_recogniser` takes is that of a head in a folder of
-    models."""
+    """Return whether a recogniser's name, as `load_recogniser` takes it, is that of a CTC head in a
+    folder of models."""
     return engine == "ctc" or (engine.startswith("ctc-") and not Path(engine).exists())
 
 
@@ -105,11 +107,11 @@ def load_recogniser(
 ) -> Recogniser:
     """Load a recogniser by its name.
 
-    engine: `ctc`, or `ctc-NAME` for the CTC head of that name in `models`, which decodes with its
-    n-gram, or greedily with `-greedy` behind the name; or the folder or hub id of a Hugging Face
-    recogniser. language: of the speech, for Whisper. A head without an n-gram decodes greedily: it
-    is called so, and stderr says it. Raises InputError for a head that is missing or of another
-    encoder.
+    engine: `ctc` or `ctc-NAME` for the CTC head in that folder of `models`, which decodes with its
+    n-gram, or greedily where `-greedy` ends the name; or the folder or hub id of a Hugging Face
+    recogniser. encoder: that of the head; language: the spoken one, for Whisper. A head without an
+    n-gram decodes greedily: its name gets `-greedy`, and stderr says so. Raises InputError for a
+    head that is missing or of another encoder.
     """
     if is_ctc_head(engine):
         return _load_ctc(models, engine, encoder)
@@ -126,59 +128,69 @@ def _load_ctc(models: Path, engine: str, encoder: Any) -> CtcRecogniser:
             f"{models} has no {folder.name}/; train one (speechssl train ctc), or name "
             "another recogniser (a model of Hugging Face)"
         )
-    recogniser, ngram = CtcRecogniser.load(folder, encoder), folder / NGRAM_FOLDER
-    facts: dict[str, Any] = {"decoding": "greedy"}
-    recogniser.name = f"{folder.name}{GREEDY}"
-    if ngram.is_dir() and not engine.endswith(GREEDY):
-        recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+    recogniser = CtcRecogniser.load(folder, encoder)
+    ngram = folder / NGRAM_FOLDER
+    wants_ngram = not engine.endswith(GREEDY)
+    decoding: dict[str, Any] = {"decoding": "greedy"}  # for the card
+    if wants_ngram and ngram.is_dir():
         recogniser.name = engine
-        decoding = read_json(ngram / "card.json")["decoding"]
-        facts = {"decoding": decoding, "ngram": hash_files([ngram / NGRAM_FILE])}
-    elif recogniser.name != engine:
-        tqdm.write(
-            f"{folder} has no n-gram and decodes greedily, as {recogniser.name}; "
-            "`speechssl train ngram` makes one",
-            file=sys.stderr,
-        )
-    recogniser.card = {**recogniser.card, **facts}
+        recogniser.decoder = BeamDecoder.load(ngram, recogniser.vocabulary)
+        options = read_json(ngram / "card.json")["decoding"]
+        decoding = {"decoding": options, "ngram": hash_files([ngram / NGRAM_FILE])}
+    else:
+        recogniser.name = f"{folder.name}{GREEDY}"
+        if wants_ngram:
+            tqdm.write(
+                f"{folder} has no n-gram and decodes greedily, as {recogniser.name}; "
+                "`speechssl train ngram` makes one",
+                file=sys.stderr,
+            )
+    recogniser.card = {**recogniser.card, **decoding}
     return recogniser
 
 
 def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
-    """Make the cascade that reads the words of a recogniser."""
-    name, card = f"cascade-{recogniser.name}{qa.suffix}", {**recogniser.card, **qa.card}
-    return CascadeSystem(name, lambda _, samples: recogniser.transcribe(samples), qa, card)
+    """Make a cascade of a recogniser and text QA."""
+    return CascadeSystem(
+        name=f"cascade-{recogniser.name}{qa.suffix}",
+        words=lambda record, samples: recogniser.transcribe(samples),
+        qa=qa,
+        card={**recogniser.card, **qa.card},
+    )
 
 
 def load_text(qa: TextQa, name: str) -> CascadeSystem:
     """Make text QA on the words of a corpus. name: `text` or `cascade-given`."""
-    card = {"reads": name} | qa.card
     return CascadeSystem(
-        name + qa.suffix,
-        lambda record, _: given_words(name, record),
-        qa,
-        card,
+        name=name + qa.suffix,
+        words=lambda record, samples: given_words(name, record),
+        qa=qa,
+        card={"reads": name} | qa.card,
         needs_audio=False,
     )
 
 
 def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
-    """Load text QA on simulated errors. errors: simulated.jsonl of recipes/minisqa/confusions.py;
-    name: `cascade-simulated@30` for a word error rate of 30 %. Raises InputError for a rate that is
-    not there."""
+    """Make text QA on words with simulated errors.
+
+    errors: a table of lines {"rate": word error rate in %, "id": of a record, "words": [[text,
+    start, end], ...]}; name: `cascade-simulated@30` for the lines of a rate of 30 %. Raises
+    InputError for a rate that the table lacks.
+    """
     rate = name.removeprefix(f"{SIMULATED}@")
-    texts: dict[str, list[list[Any]]] = {}
-    for _, line in read_lines(errors) if errors else ():
-        if f"{line['rate']:g}" == rate:
-            texts[line["id"]] = line["words"]
-    if errors is None or not texts:
+    words_of_record: dict[str, list[list[Any]]] = {}
+    if errors is not None:
+        for _, line in read_lines(errors):
+            if f"{line['rate']:g}" == rate:
+                words_of_record[line["id"]] = line["words"]
+    if errors is None or not words_of_record:
         raise InputError(
             f"{name} needs texts with errors at this rate (docs/methods/cascade.md); --errors is "
             f"{errors}"
         )
 
     def read_words(record: Record, samples: Any) -> Transcript:
-        words = texts.get(record.id)
+        words = words_of_record.get(record.id)
         if not words:
             raise ValueError(f"{record.id} has no text in {errors}")
         timed = tuple(TimedWord(text, start, end, math.nan) for text, start, end in words)

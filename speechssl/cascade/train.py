@@ -43,18 +43,18 @@ from speechssl.textlm.encoders import licences
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, Evaluation, check_share, fit
 
-MARGIN = 0.1  # seconds of context left around a crop
+MARGIN = 0.1  # seconds of audio on either side of the words of a crop
 
 
 def train_ctc(o: TrainCtc) -> None:
-    """Train a CTC head on an encoder, by its name."""
+    """Train a CTC head on the encoder that the options name."""
     fit_ctc(o, load_encoder(o.encoder))
     print(f"{o.out}: CTC head{describe_run(o.out)}")
 
 
 def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
-    """Train (once) a CTC head on an encoder that is loaded, and save the recogniser in OUT;
-    features are kept in OUT/features until it is done.
+    """Train a CTC head on a loaded encoder, and save the recogniser in OUT; load it where OUT holds
+    it already. Features are kept in OUT/features until the training ends.
 
     Recordings that cannot be read are set aside and listed. Raises InputError where OUT was made
     from other inputs, or no word has times.
@@ -80,7 +80,11 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         torch.manual_seed(o.head.training.seed)
         states = encoder.layers + 1 if layer is None else 1
         shape = HeadShape(
-            encoder.width, len(vocabulary), states, o.head.projection, o.head.lstm_width
+            width=encoder.width,
+            symbols=len(vocabulary),
+            states=states,
+            projection=o.head.projection,
+            lstm_width=o.head.lstm_width,
         )
         recogniser = CtcRecogniser(encoder, CtcHead(shape), vocabulary, "ctc", layer=layer)
         batches = CropBatches(features, words, vocabulary, encoder.grid, o.head)
@@ -115,14 +119,15 @@ def find_timed_records(data: Corpus) -> dict[str, Record]:
     if not records:
         raise InputError(
             f"no training recording of {data.root / data.split} has words with times, which a CTC "
-            "head learns from; `speechssl align` finds those of texts"
+            "head learns from; `speechssl align` finds the times of texts"
         )
     return records
 
 
 def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
-    """Spell the words of recordings with the characters of a vocabulary of the language: English
-    with the letters a to z and the apostrophe, others with letters and digits."""
+    """Spell the words of recordings in lower case with the characters that a head learns: of
+    English the letters a to z and the apostrophe, of other languages letters and digits. Words
+    without such a letter or digit are left out."""
     foreign = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
@@ -137,10 +142,10 @@ def layer_features(
     data: Corpus,
     records: Mapping[str, Record],
     folder: Path,
-    what: str,
+    title: str,
 ) -> FeatureStore:
-    """Compute the features of records of a corpus, (T, D) of one layer, or (T, L, D) of all, in
-    float16."""
+    """Store the features of records of a corpus in a folder: (T, D) of one layer, or (T, L, D) of
+    all, in float16. title: of the progress bar."""
 
     def encode(record: Record) -> tuple[torch.Tensor, None]:
         samples = read_audio(data.path(record))
@@ -152,11 +157,11 @@ def layer_features(
 
     grid = encoder.grid
     width = encoder.width * (encoder.layers + 1 if layer is None else 1)
-    sizes = {}
+    sizes = {}  # in bytes, two for each number
     for name, record in records.items():
         sizes[name] = 2 * width * grid.frames(grid.sample(record.seconds))
     made_from = {"encoder": encoder.hash, "layer": layer, "recordings": hash_json(list(records))}
-    return store_features(folder, records, encode, sizes, made_from, what)
+    return store_features(folder, records, encode, sizes, made_from, title)
 
 
 # ---- evaluation
@@ -165,11 +170,11 @@ def layer_features(
 def evaluate_recognition(
     recogniser: CtcRecogniser, data: Corpus, options: EvalOptions, folder: Path
 ) -> Evaluation:
-    """Make the evaluation by WER (CER in Chinese) on held-out recordings. folder: of their
-    features.
+    """Make the evaluation by WER (CER in Chinese) on held-out recordings. folder: where their
+    features are stored.
 
-    A recording that cannot be read counts as recognised as nothing. Raises InputError where no
-    recording has a text.
+    A recording that cannot be read counts as one in which nothing is recognised. Raises InputError
+    where no recording has a text.
     """
     records = sample_items(recorded_texts(data), options)
     features = layer_features(
@@ -210,7 +215,8 @@ def recorded_texts(data: Corpus) -> list[Record]:
 
 
 class _HeadTraining(nn.Module):
-    """This module adapts the head to the trainer: tensors in, a dict with the loss out."""
+    """This module adapts the head to the trainer, which gives it tensors and gets a dict with the
+    loss."""
 
     def __init__(self, head: CtcHead) -> None:
         super().__init__()
@@ -223,47 +229,49 @@ class _HeadTraining(nn.Module):
         targets: torch.Tensor,
         sizes: torch.Tensor,
     ) -> Batch:
-        """Return loss and measures. features: (B, T, D), or (B, T, L, D) of L hidden states;
-        lengths, sizes: (B,); targets: (B, symbols) padded."""
-        features = features.transpose(1, 2) if features.ndim == 4 else features
-        symbols = [t[:n].tolist() for t, n in zip(targets, sizes, strict=True)]
+        """Return what `CtcHead.loss` does. features: (B, T, D), or (B, T, L, D) of L hidden states;
+        lengths: (B,) frames of each; targets: (B, symbols), padded; sizes: (B,) symbols of each."""
+        if features.ndim == 4:
+            features = features.transpose(1, 2)
+        symbols = [target[:size].tolist() for target, size in zip(targets, sizes, strict=True)]
         return self.head.loss(features.float(), lengths, symbols)
 
 
 @dataclass(frozen=True)
 class CropBatches:
-    """Calling this gives random crops of whole words, which depend on (seed, step) only. A
-    recording is sampled in proportion to its length."""
+    """A call makes a batch of random crops of whole words, which depends on (seed, step) only.
+    Recordings are drawn in proportion to their lengths."""
 
-    features: FeatureStore  # (T, D) or (T, L, D) float16 of a recording
-    recordings: Mapping[str, tuple[Span, ...]]  # their words
+    features: FeatureStore  # of each recording (T, D) or (T, L, D), float16
+    recordings: Mapping[str, tuple[Span, ...]]  # the words of each recording by its id
     vocabulary: CtcVocabulary
     grid: FrameGrid
     options: CtcOptions
 
     def __call__(self, step: int) -> Batch:
-        """Return features (B, T, D) or (B, T, L, D), lengths (B,), targets (B, symbols), sizes
-        (B,)."""
+        """Return the arguments of `_HeadTraining.forward`."""
         rng = np.random.default_rng([self.options.training.seed, step])
         names = list(self.recordings)
         frames = [self.features.places[name].length for name in names]
         weights = np.array(frames, float)
-        rows, targets = [], []
-        for chosen in rng.choice(len(names), size=self.options.batch, p=weights / weights.sum()):
-            name, length = names[chosen], frames[chosen]
-            words = self.recordings[name]
+        longest = self.options.crop_seconds
+        crops, targets = [], []
+        for i in rng.choice(len(names), size=self.options.batch, p=weights / weights.sum()):
+            words = self.recordings[names[i]]
             first = last = int(rng.integers(len(words)))
-            start, longest = words[first].start, self.options.crop_seconds
+            start = words[first].start
             while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
-            begin = self.grid.frame_at(self.grid.sample(start - MARGIN), length)
-            end = self.grid.frame_at(self.grid.sample(words[last].end + MARGIN), length)
-            rows.append(self.features.rows(name, begin, end + 1).float())
+            start_sample = self.grid.sample(start - MARGIN)
+            end_sample = self.grid.sample(words[last].end + MARGIN)
+            first_frame = self.grid.frame_at(start_sample, frames[i])
+            last_frame = self.grid.frame_at(end_sample, frames[i])
+            crops.append(self.features.rows(names[i], first_frame, last_frame + 1).float())
             text = " ".join(w.text for w in words[first : last + 1])
             targets.append(torch.tensor(self.vocabulary.encode(text)))
         return {
-            "features": pad_sequence(rows, batch_first=True),
-            "lengths": torch.tensor([len(row) for row in rows]),
+            "features": pad_sequence(crops, batch_first=True),
+            "lengths": torch.tensor([len(crop) for crop in crops]),
             "targets": pad_sequence(targets, batch_first=True),
             "sizes": torch.tensor([len(target) for target in targets]),
         }

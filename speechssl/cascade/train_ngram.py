@@ -46,12 +46,13 @@ def train_ctc_ngram(o: TrainNgram) -> None:
 
 
 def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any]:
-    """Train (once) an n-gram on the texts of a split, and choose its weights on recordings of dev;
-    return its card. encoder: `o.encoder`, loaded.
+    """Train an n-gram on the texts of a split, choose its weights on recordings of dev, and return
+    its card; a finished one is not trained again. encoder: `o.encoder`, loaded.
 
     Raises InputError where no text can be spelt by the head, or dev has no recordings with texts.
     """
-    recogniser, dev_corpus = CtcRecogniser.load(o.ctc, encoder), o.dev or o.corpus
+    recogniser = CtcRecogniser.load(o.ctc, encoder)
+    dev_corpus = o.dev or o.corpus
     inputs = {
         "data": data_hash(o.corpus, o.split),
         "eval_data": data_hash(dev_corpus, o.dev_split),
@@ -68,11 +69,11 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
     with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
         if step.done:
             return dict(step.card)
-        vocabulary, path = recogniser.vocabulary, o.ctc / NGRAM_FOLDER / NGRAM_FILE
+        path = o.ctc / NGRAM_FOLDER / NGRAM_FILE
         data = first_passages(load_corpus(o.corpus, o.split), o.passages)
-        texts = [spell(r.text, vocabulary) for r in data.records]
+        texts = [spell(r.text, recogniser.vocabulary) for r in data.records]
         save_ngrams(train_ngram(texts, o.order), path)
-        model = load_ngrams(path)  # with the rounded numbers that it will decode with
+        model = load_ngrams(path)  # with probabilities rounded as in the file
         dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
         card = {
             "what": "n-gram",
@@ -93,8 +94,10 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
 def choose_weights(
     recogniser: CtcRecogniser, model: NgramModel, dev: Corpus, o: TrainNgram
 ) -> dict[str, Any]:
-    """Return the weights with the lowest word error rate on dev, in %, and all that were tried."""
-    records, vocabulary = recorded_texts(dev), recogniser.vocabulary
+    """Return the entries of the card about decoding: the weights with the lowest word error rate on
+    dev (in %), that rate and the rate without an n-gram, and all weights that were tried."""
+    records = recorded_texts(dev)
+    vocabulary = recogniser.vocabulary
     texts = [record.text for record in records]
     outputs = []
     for record in tqdm(records, desc="recognising dev", unit="recording"):
@@ -111,9 +114,9 @@ def choose_weights(
             wer = error_rate(BeamDecoder(model, vocabulary, options).decode)
             tried.append({"lm_weight": lm_weight, "word_score": word_score, "wer": wer})
     best = min(tried, key=lambda row: row["wer"])
-    chosen = BeamOptions(o.beam, best["lm_weight"], best["word_score"], NGRAM_THRESHOLD)
+    best_options = BeamOptions(o.beam, best["lm_weight"], best["word_score"], NGRAM_THRESHOLD)
     return {
-        "decoding": asdict(chosen),
+        "decoding": asdict(best_options),
         "recordings": len(texts),
         "wer": best["wer"],
         "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
@@ -122,13 +125,14 @@ def choose_weights(
 
 
 def spell(text: str, vocabulary: CtcVocabulary) -> str:
-    """Write a text in the symbols of a head: in lower case where it has no capitals, without the
-    characters that it lacks.
+    """Spell a text with the symbols of a vocabulary: in lower case where the vocabulary has no
+    capitals, and without the characters that it lacks.
 
-    Words stay separated by spaces; where the head separates none, every character is a word.
+    Words stay separated by spaces; where the vocabulary has no separator, every character is a
+    word.
     """
     known = set(vocabulary.symbols) - {vocabulary.separator}
-    if not any(symbol.lower() != symbol for symbol in known):
+    if all(symbol.lower() == symbol for symbol in known):
         text = text.lower()
     if not vocabulary.separator:
         return " ".join(character for character in text if character in known)

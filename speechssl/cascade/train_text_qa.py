@@ -51,12 +51,12 @@ from speechssl.training import Evaluation, check_share
 
 
 def train_text_qa(o: TrainTextQa) -> None:
-    """Train (once) text QA on the words of a split. The tokeniser is saved beside the model, and so
-    is `o.shift`, which is added whenever the model reads.
+    """Train text QA on the words of a split; a finished one is not trained again. The tokeniser is
+    saved beside the model, and so is `o.shift`, which is added whenever the model reads.
 
-    Questions whose answer has neither times nor an offset with words of the passage there are
-    listed and left out. Raises InputError where OUT holds a reader that was made from other inputs,
-    or `o.start` is no text QA.
+    Questions are left out and listed where no word of the passage lies within the times, or at the
+    offset, of their answer. Raises InputError where OUT holds a reader that was made from other
+    inputs, or `o.start` is no text QA.
     """
     if o.learning_rates:
         sweep_learning_rates(o, train_text_qa)
@@ -75,10 +75,10 @@ def train_text_qa(o: TrainTextQa) -> None:
         if not step.done:
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             if o.start:
-                model, tokenizer, qa = go_on_with_text(o.start, o.qa)
+                model, tokenizer, qa = load_start_model(o.start, o.qa)
                 o = replace(o, qa=qa)
             else:
-                model, tokenizer = begin_text(data, o.qa)
+                model, tokenizer = make_untrained_model(data, o.qa)
             if shift:
                 shift.attach(model.encoder)
             codec = TextCodec(tokenizer)
@@ -109,9 +109,10 @@ def train_text_qa(o: TrainTextQa) -> None:
 
 
 def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
-    """Make one example a question, from the text of its passage. Returns the examples, and why
-    other questions are left out, by id."""
-    examples, left_out = [], {}
+    """Make an example of every question, from its text and that of its passage. Returns the
+    examples, and by id the reason why a question has none."""
+    examples: list[Example] = []
+    left_out: dict[str, str] = {}
     for question in data.answerable:
         passage = data.passages[question.passage]
         words, span = answer_words(passage, question)
@@ -124,45 +125,50 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
         question_words = [word for word, _ in pieces(question.written, question.language)]
         question_ids, _ = codec.encode(question_words)
         ids, word_of_token = codec.encode(words)
-        first, last = span
-        inside = np.flatnonzero((word_of_token >= first) & (word_of_token <= last))
-        if len(inside):
-            examples.append(Example(question_ids, ids, int(inside[0]), int(inside[-1])))
+        first_word, last_word = span
+        in_answer = (word_of_token >= first_word) & (word_of_token <= last_word)
+        tokens = np.flatnonzero(in_answer)
+        if len(tokens):
+            examples.append(Example(question_ids, ids, int(tokens[0]), int(tokens[-1])))
         else:
             left_out[question.id] = "the tokeniser leaves nothing of its question or answer"
     return examples, left_out
 
 
 def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
-    """Find the passage's words, and the first and last of the answer (None where there are none):
-    those within its times, where words have times, else those at its offset."""
+    """Return the words of a passage, and the numbers of the first and last word of the answer (None
+    where it has none). The answer's words are those within its times where both have times, else
+    those at its offset in the text."""
     times = find_answer_times(question)
     if passage.words and times is not None:
         words = [w.text for w in passage.words]
         middles = [(w.start + w.end) / 2 for w in passage.words]
         start, end = times
-        inside = [i for i, middle in enumerate(middles) if start <= middle < end]
+        in_answer = [i for i, middle in enumerate(middles) if start <= middle < end]
     else:
-        words_at = pieces(passage.written, passage.language)  # with their offsets
-        words = [word for word, _ in words_at]
+        words_with_offsets = pieces(passage.written, passage.language)
+        words = [word for word, _ in words_with_offsets]
         first = stop = 0  # characters of the answer
         for answer in question.answers:
             if answer.char_start is not None:
                 first, stop = answer.char_start, answer.char_start + len(answer.text)
                 break
-        inside = []
-        for i, (word, offset) in enumerate(words_at):
+        in_answer = []
+        for i, (word, offset) in enumerate(words_with_offsets):
             if offset < stop and offset + len(word) > first:
-                inside.append(i)
-    return words, (inside[0], inside[-1]) if inside else None
+                in_answer.append(i)
+    return words, (in_answer[0], in_answer[-1]) if in_answer else None
 
 
-def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedTokenizerBase]:
-    """Make text QA before training, and its tokeniser: the text encoder of the options, and a head
-    that is initialised by their seed."""
+def make_untrained_model(
+    data: Corpus, options: QaOptions
+) -> tuple[SpanModel, PreTrainedTokenizerBase]:
+    """Make a model of the text encoder that the options name and a head that is initialised by
+    their seed; return it with its tokeniser."""
     encoder, tokenizer = load_text_encoder(options.text_encoder)
-    if options.characters:  # these get rows of the encoder's embedding table
-        texts = [*(p.written for p in data.passages.values()), *(q.written for q in data.questions)]
+    if options.characters:  # every character of the corpus becomes a token of its own
+        texts = [p.written for p in data.passages.values()]
+        texts += [q.written for q in data.questions]
         encoder, table, tokenizer = character_encoder(
             encoder, tokenizer, texts, options.training.seed
         )
@@ -176,11 +182,11 @@ def begin_text(data: Corpus, options: QaOptions) -> tuple[SpanModel, PreTrainedT
     return SpanModel(encoder, table, units), tokenizer
 
 
-def go_on_with_text(
+def load_start_model(
     start: Path, options: QaOptions
 ) -> tuple[SpanModel, PreTrainedTokenizerBase, QaOptions]:
-    """Load text QA to train it further, its tokeniser, and the options with its text encoder and
-    vocabulary. Raises InputError for a reader of another kind."""
+    """Load text QA to train it further; return it with its tokeniser and the options, in which its
+    text encoder and vocabulary are entered. Raises InputError for a reader of another kind."""
     model, _, card = load_reader(start)
     if card.get("what") != "text QA":
         raise InputError(
@@ -195,7 +201,7 @@ def go_on_with_text(
     )
     model.train().requires_grad_(True)
     model.embedding.requires_grad_(options.trained == "all" or options.characters)
-    torch.manual_seed(options.training.seed)  # of dropout
+    torch.manual_seed(options.training.seed)  # for dropout
     return model, load_tokenizer(start), options
 
 
@@ -207,11 +213,11 @@ def word_evaluation(
     data = load_held_out(o.corpus, o.qa.evaluation)
     if data is None:
         return None
-    with_text = []
+    written_questions = []
     for q in data.answerable:
         if q.text.strip() and data.passages[q.passage].text.strip():
-            with_text.append(q)
-    data = select_questions(data, with_text, o.qa.evaluation, "a text")
+            written_questions.append(q)
+    data = select_questions(data, written_questions, o.qa.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 

@@ -1,2 +1,5 @@
-"""Systems and encoders under conditions: scores, comparisons, tables. `spoken_qa.py` has the
-loop: encode -> predict -> score."""
+"""Evaluate systems and encoders under conditions of noise and speech, and compare their scores.
+
+`spoken_qa.py` has the loop over systems and conditions, in three steps with files between them:
+`encode.py`, `predict.py`, `score.py`.
+"""

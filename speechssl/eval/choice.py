@@ -1,5 +1,5 @@
-"""Evaluate multiple choice: systems x conditions on the questions of a split, in the steps of
-`spoken_qa`. Passages, questions and options are all distorted."""
+"""Evaluate multiple choice: every system under every condition on the questions of a split, in the
+steps of `spoken_qa`. Passages, questions and options are all distorted."""
 
 from __future__ import annotations
 
@@ -55,13 +55,15 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         systems = load_choice_systems(o.models, o.systems, o.bf16, data.language)
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
-        append_results(o.out, choose(systems, data, conditions, setup))
-        published = published_tables([f"{corpus_card(o.corpus).get('corpus')} {o.split}"])
-        print("\n\n".join([table_of_rows(o, conditions), *(table.text for table in published)]))
+        append_results(o.out, evaluate_systems(systems, data, conditions, setup))
+        corpus_split = f"{corpus_card(o.corpus).get('corpus')} {o.split}"
+        texts = [table_of_rows(o, conditions)]
+        texts += [table.text for table in published_tables([corpus_split])]
+        print("\n\n".join(texts))
         return list_rows(o.out)
 
 
-def choose(
+def evaluate_systems(
     systems: Sequence[ChoiceSystem],
     corpus: Corpus,
     conditions: Sequence[Condition],
@@ -74,9 +76,9 @@ def choose(
             "multiple-choice corpus"
         )
     check_conditions(conditions, setup.distorter)
-    # systems without audio are evaluated once, in clean speech
     with_audio = [s for s in systems if not _is_without_audio(s)]
-    rounds = [(CLEAN, [s for s in systems if _is_without_audio(s)])]
+    without_audio = [s for s in systems if _is_without_audio(s)]
+    rounds = [(CLEAN, without_audio)]  # noise does not change what they read
     rounds += [(condition, with_audio) for condition in conditions]
     return evaluate_task(MultipleChoice(corpus), rounds, setup)
 
@@ -111,8 +113,8 @@ class MultipleChoice(Task):
         return [] if _is_without_audio(system) else {r.name for r in self.list_recordings()}
 
     def predict(self, system: ChoiceSystem, features: Mapping[str, Any], where: str) -> Rows:
-        """Make rows with the chosen options and the log-probabilities of all options. For chance,
-        whose score is exact, chosen is None."""
+        """Make rows with the chosen options and the log-probabilities of all options. The row of
+        `chance` has no chosen option, because its score is the expected one."""
         scores: dict[str, np.ndarray] = {}
         if not isinstance(system, Baseline):
             scores = self._score_options(system, features, where)
@@ -136,16 +138,18 @@ class MultipleChoice(Task):
         self, system: Any, features: Mapping[str, Any], where: str
     ) -> dict[str, np.ndarray]:
         """Return the log-probabilities of the options, by question. A question is left out where
-        its passage, itself or an option could not be encoded."""
+        the passage, the question or an option could not be encoded."""
         corpus, questions = self.corpus, list(self.corpus.choices)
         if not isinstance(system, WrittenChoice):
-            questions = [
-                q for q in questions if features.keys() >= {q.id, q.passage, *q.option_ids}
-            ]
+            encoded_questions = []
+            for q in questions:
+                if features.keys() >= {q.id, q.passage, *q.option_ids}:
+                    encoded_questions.append(q)
+            questions = encoded_questions
         scores: list[np.ndarray] = []
         starts = range(0, len(questions), BATCH)
-        bar = tqdm(starts, f"{system.name} chooses, {where}", unit="batch", disable=not starts)
-        for start in bar:
+        title = f"{system.name} chooses, {where}"
+        for start in tqdm(starts, title, unit="batch", disable=not starts):
             batch = questions[start : start + BATCH]
             if isinstance(system, WrittenChoice):
                 scores += system.score_written([(q, corpus.passages[q.passage]) for q in batch])
@@ -161,7 +165,7 @@ class MultipleChoice(Task):
         corpus, transcripts = self.corpus, predictions["transcripts"]
         chosen = {row["id"]: row["chosen"] for row in predictions["rows"]}
         scores = [score_choice(question, chosen[question.id]) for question in corpus.choices]
-        if isinstance(system, WrittenChoice):  # the text it reads stands for the transcript
+        if isinstance(system, WrittenChoice):  # the text that it reads counts as its transcript
             transcripts = {}
             for question in corpus.choices:
                 passage = corpus.passages[question.passage]

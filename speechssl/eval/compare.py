@@ -1,11 +1,12 @@
-"""Compare systems on the same questions: `read_results`, then `compare`, then `paired_tests`.
+"""Compare systems on the same questions: `read_results`, then `compare`, then `make_paired_tests`.
 
-The bootstrap draws all scores of a corpus together, by the voices of passage and asker, or by
-passage (`stats.choose_units`): differences between systems and between conditions are paired. The
-word error rates beside the scores are drawn with them, by the passage's voice alone. p-values are
-two-sided, at least 2 / 2^G for G voices or passages (`stats.Estimate.p_value`), and adjusted by
-Holm over all tests of a comparison. `crossings` finds where a cascade falls below a system without
-a transcript; `report/comparison.py` writes the page.
+The bootstrap draws all scores of a corpus together, by the voices of the passage and of the
+question, or by passage (`stats.choose_units`): differences between systems and between conditions
+are paired. The word error rates beside the scores are drawn with them, by the passage's voice
+alone. p-values are two-sided, at least 2 / 2^G for G voices or passages
+(`stats.Estimate.p_value`), and adjusted by Holm over all tests of a comparison. `crossings.py`
+finds where a cascade falls below a system without a transcript; `report/comparison.py` writes the
+page.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ from speechssl.text import error_metric
 METRICS: tuple[str, ...] = get_args(Metric)
 WER = "wer"
 PASSAGE = "passage"
-SIMULATED = "cascade-simulated"  # systems that read the reference text with simulated errors
+# begins the names of systems that read the reference text with simulated errors
+SIMULATED = "cascade-simulated"
 REFERENCE = "text"  # the system that reads the reference text
 ConditionAtSnr = tuple[str, float | None]  # condition and its SNR in dB
 CLEAN: ConditionAtSnr = ("clean", None)
@@ -54,9 +56,9 @@ class Scores:
 
     system: str
     condition: ConditionAtSnr
-    lines: Mapping[str, Mapping[str, Any]]  # by question
+    lines: Mapping[str, Mapping[str, Any]]  # the line of each question, as `score` wrote it
     card: Mapping[str, Any]
-    path: Path
+    path: Path  # OUT/scores/SYSTEM/CONDITION.parquet
 
     @property
     def corpus(self) -> str:
@@ -70,8 +72,11 @@ class Scores:
 
     def values(self, metric: str) -> dict[str, float]:
         """Return the values of a metric by question, as far as they are known."""
-        lines = {i: line for i, line in self.lines.items() if line.get(metric) is not None}
-        return {i: float(line[metric]) for i, line in lines.items()}
+        known = {}
+        for question, line in self.lines.items():
+            if line.get(metric) is not None:
+                known[question] = float(line[metric])
+        return known
 
     @property
     def has_transcripts(self) -> bool:
@@ -80,21 +85,26 @@ class Scores:
 
 
 def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[Scores]:
-    """Read the scores below folders that `evaluate` wrote to. systems: only these; (): all.
+    """Read the scores in folders that `evaluate` wrote to. systems: the names of those that are
+    wanted; (): all.
 
     Where several folders have the same system under the same condition of a corpus, the names of
-    its models are added to its name (`_name_twins`). Raises InputError where there are no scores,
+    its models are added to its name (`_name_apart`). Raises InputError where there are no scores,
     or they are damaged.
     """
     scores: list[Scores] = []
-    for folder in {folder.resolve(): folder for folder in folders}.values():
+    unique_folders = {folder.resolve(): folder for folder in folders}
+    for folder in unique_folders.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
-            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
-            raise InputError(
+            message = (
                 f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
-                f"wrote to{': ' if below else ''}{' '.join(below)}"
+                "wrote to"
             )
+            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
+            if below:
+                message += f": {' '.join(below)}"
+            raise InputError(message)
         scores += map(_read_scores, paths)
     known = list(dict.fromkeys(s.system for s in scores))
     for system in systems:
@@ -102,34 +112,41 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
             raise InputError(
                 f"there are no scores of the system {system!r}; choose from {', '.join(known)}"
             )
-    return _name_twins([s for s in scores if not systems or s.system in systems])
+    return _name_apart([s for s in scores if not systems or s.system in systems])
 
 
-def _name_twins(scores: Sequence[Scores]) -> list[Scores]:
-    """Add to the names of systems that several folders have the names of their models, or the
-    shortest ends of the folders' paths that differ where the models have the same name."""
+def _name_apart(scores: Sequence[Scores]) -> list[Scores]:
+    """Give systems that several folders have different names: add the name of the models or, where
+    these have the same name, as many last parts of the folder's path as it takes to differ."""
     counts = Counter((s.corpus, s.system, s.condition) for s in scores)
-    twins = {(corpus, system) for (corpus, system, _), n in counts.items() if n > 1}
-    models = {s.folder: s.card.get("encoder", "") for s in scores if (s.corpus, s.system) in twins}
-    names = models
-    if "" in models.values() or len({*models.values()}) < len(models):
-        parts = 1
-        while len({folder.parts[-parts:] for folder in models}) < len(models):
-            parts += 1
-        names = {folder: str(Path(*folder.parts[-parts:])) for folder in models}
-    named = []
+    repeated = {(corpus, system) for (corpus, system, _), count in counts.items() if count > 1}
+    suffixes: dict[Path, str] = {}  # by folder
     for s in scores:
-        name = s.system
-        if (s.corpus, s.system) in twins:
-            name = system_label(s.system, names[s.folder])
-        named.append(replace(s, system=name))
-    return named
+        if (s.corpus, s.system) in repeated:
+            suffixes[s.folder] = s.card.get("encoder", "")
+    if "" in suffixes.values() or len({*suffixes.values()}) < len(suffixes):
+        parts = 1
+        while len({folder.parts[-parts:] for folder in suffixes}) < len(suffixes):
+            parts += 1
+        suffixes = {folder: str(Path(*folder.parts[-parts:])) for folder in suffixes}
+    renamed = []
+    for s in scores:
+        if (s.corpus, s.system) in repeated:
+            s = replace(s, system=system_label(s.system, suffixes[s.folder]))
+        renamed.append(s)
+    return renamed
 
 
 def _read_scores(path: Path) -> Scores:
+    """Read the scores of a system under a condition."""
     lines, card = read_items(path)
-    where = (card["condition"], card["snr_db"])
-    return Scores(card["system"], where, {line["id"]: line for line in lines}, card, path)
+    return Scores(
+        system=card["system"],
+        condition=(card["condition"], card["snr_db"]),
+        lines={line["id"]: line for line in lines},
+        card=card,
+        path=path,
+    )
 
 
 def reads_reference(system: str) -> bool:
@@ -142,18 +159,19 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """Systems are compared on one corpus."""
+    """Systems are compared on one corpus by one metric."""
 
     corpus: str
     metric: str
     scores: tuple[Scores, ...]
-    # of the metric and of WER, drawn together, by system, condition and metric
+    # estimates of the metric and of WER, drawn together, by system, condition and metric
     estimates: Mapping[tuple[str, ConditionAtSnr, str], Estimate]
-    drawn: BootstrapUnits  # the units that the bootstrap draws
-    aside: tuple[str, ...] = ()  # systems without the metric
+    units: BootstrapUnits  # the units that the bootstrap draws
+    without_metric: tuple[str, ...] = ()  # systems that are left out, for they lack the metric
 
     @property
     def systems(self) -> list[str]:
+        """List the systems in the order of the tables."""
         return list(dict.fromkeys(s.system for s in self.scores))
 
     @property
@@ -164,6 +182,7 @@ class Compared:
 
     @property
     def card(self) -> Mapping[str, Any]:
+        """Return the card of some scores, for what all have in common: the corpus."""
         return self.scores[0].card
 
     @property
@@ -194,7 +213,7 @@ class Compared:
 
     @property
     def recognisers(self) -> list[str]:
-        """List the cascades with a recogniser; those that read the reference have none."""
+        """List the cascades with a recogniser, which those that read the reference lack."""
         return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
 
 
@@ -205,12 +224,11 @@ def compare(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> list[Compared]:
-    """Compare the systems, corpus by corpus. metric: one of METRICS; None: the first that a corpus
-    has.
+    """Compare the systems of every corpus. metric: one of METRICS; None: the first of them that a
+    corpus has. common: whether questions are left out that some systems of the corpus lack.
 
-    common: compare on the questions that all systems of a corpus have.
-    Raises InputError for systems of one corpus that were scored on different data or questions, and
-    where no result has the metric.
+    Raises InputError for systems of one corpus that were scored on different data or (without
+    common) on different questions, and where no result has the metric.
     """
     by_corpus: dict[str, list[Scores]] = {}
     for scores in results:
@@ -231,11 +249,11 @@ def compare(
 def _compare_corpus(
     results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
 ) -> Compared:
-    """Compare on one corpus. Raises InputError for scores that cannot be paired."""
-    measured = [s for s in results if s.values(metric)]
-    shared = _shared_questions(measured, metric, common)
-    restricted = []
-    for scores in measured:
+    """Compare the systems of one corpus. Raises InputError for scores that cannot be paired."""
+    with_metric = [s for s in results if s.values(metric)]
+    shared = _shared_questions(with_metric, metric, common)
+    restricted = []  # to the questions that all have
+    for scores in with_metric:
         lines = {i: line for i, line in scores.lines.items() if i in shared}
         restricted.append(replace(scores, lines=lines))
     # the metric, and WER where there is one, are drawn together
@@ -243,14 +261,21 @@ def _compare_corpus(
     for scores in restricted:
         items = []
         for i, line in scores.lines.items():
-            voices = line.get("voice", ""), line.get("asker", "")
-            items.append(ItemScore(i, line["passage"], float(line[metric]), 1.0, *voices))
+            item = ItemScore(
+                id=i,
+                group=line["passage"],
+                numerator=float(line[metric]),
+                denominator=1.0,
+                voice=line.get("voice", ""),
+                asker=line.get("asker", ""),
+            )
+            items.append(item)
         cells[scores.system, scores.condition, metric] = items
     for scores in restricted:
         if scores.has_transcripts:
             cells[scores.system, scores.condition, WER] = _word_errors(scores)
 
-    def order(scores: Scores) -> tuple[bool, bool, float, str]:
+    def sort_key(scores: Scores) -> tuple[bool, bool, float, str]:
         """Sort systems without a transcript first, then cascades, the reference text, and simulated
         errors from few to many."""
         name, error_rate = scores.system, 0.0
@@ -263,10 +288,10 @@ def _compare_corpus(
     return Compared(
         corpus=restricted[0].corpus,
         metric=metric,
-        scores=tuple(sorted(restricted, key=order)),
+        scores=tuple(sorted(restricted, key=sort_key)),
         estimates=resample_cells(cells, seed, resamples, PASSAGE),
-        drawn=units,
-        aside=tuple(dict.fromkeys(s.system for s in results if s not in measured)),
+        units=units,
+        without_metric=tuple(dict.fromkeys(s.system for s in results if s not in with_metric)),
     )
 
 
@@ -276,38 +301,44 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
     first = results[0]
     questions = set(first.values(metric))
     shared = questions.intersection(*(scores.values(metric) for scores in results))
-    snr_overs: dict[ConditionAtSnr, Any] = {}  # by condition
+    may_differ = common and shared
+    snr_overs: dict[ConditionAtSnr, Any] = {}  # by condition, that of its first result
     for other in results:
         snr_over = other.card.get("snr_over")
-        may_differ = common and shared
-        fault = ""
+        difference = ""
         if other.card["data"] != first.card["data"]:
-            fault = f"on different manifests of {first.corpus}; evaluate both on one"
+            difference = f"on different manifests of {first.corpus}; evaluate both on one"
         elif snr_overs.setdefault(other.condition, snr_over) != snr_over:
-            fault = (
+            difference = (
                 "with SNRs over different parts of the signal; evaluate both with one --snr-over"
             )
         elif other.values(metric).keys() != questions and not may_differ:
-            fault = (
+            difference = (
                 f"on different questions ({len(shared)} in common); leave one out (--systems), or "
                 "compare on those in common (--common)"
             )
-        if fault:
-            raise InputError(f"{first.path} and {other.path} were scored {fault}")
+        if difference:
+            raise InputError(f"{first.path} and {other.path} were scored {difference}")
     return shared
 
 
 def _word_errors(scores: Scores) -> list[ItemScore]:
-    """Count the word errors of questions. A passage is transcribed once and may have several
-    questions: its errors and words count at the first of them."""
+    """Count the word errors of passages, question by question. A passage is transcribed once and
+    may have several questions: its errors and words count at the first of them."""
     counted: set[str] = set()
     items = []
     for i, line in scores.lines.items():
-        passage, errors, words = line["passage"], 0.0, 0.0
-        if passage not in counted:
-            errors, words = line["passage_errors"] or 0, line["passage_words"] or 0
+        passage = line["passage"]
+        is_first = passage not in counted
         counted.add(passage)
-        items.append(ItemScore(i, passage, float(errors), float(words), line.get("voice", "")))
+        item = ItemScore(
+            id=i,
+            group=passage,
+            numerator=float(line["passage_errors"] or 0) if is_first else 0.0,
+            denominator=float(line["passage_words"] or 0) if is_first else 0.0,
+            voice=line.get("voice", ""),
+        )
+        items.append(item)
     return items
 
 
@@ -322,26 +353,30 @@ class PairedTest:
     second: str
     condition: ConditionAtSnr
     difference: Estimate  # points by which the first is better
-    p_holm: float = 1.0  # p-value, adjusted over the family
+    p_holm: float = 1.0  # p-value, adjusted over all tests of the comparison
     family: int = 1  # number of tests that are adjusted together
 
 
-def paired_tests(
+def make_paired_tests(
     compared: Sequence[Compared], pairs: Sequence[tuple[str, str]] = ()
 ) -> list[list[PairedTest]]:
-    """Make the tests of every corpus, adjusted together. pairs: of systems; (): every system
-    without a transcript against every other system, or all pairs where that gives none. Raises
-    InputError for a pair that no corpus has.
+    """Make the tests of every corpus, whose p-values are adjusted together.
+
+    pairs: the pairs of systems that are tested; (): every system without a transcript against every
+    other system, or all pairs where no system is without a transcript. Raises InputError for a pair
+    that no corpus has.
     """
     by_corpus: list[list[PairedTest]] = []
     for c in compared:
-        every_pair = list(combinations(c.systems, 2))
-        one_textless = []
-        for a, b in every_pair:
-            if a in c.textless or b in c.textless:
-                one_textless.append((a, b) if a in c.textless else (b, a))
+        all_pairs = list(combinations(c.systems, 2))
+        textless_pairs = []  # the system without a transcript first
+        for a, b in all_pairs:
+            if a in c.textless:
+                textless_pairs.append((a, b))
+            elif b in c.textless:
+                textless_pairs.append((b, a))
         tests = []
-        for first, second in pairs or one_textless or every_pair:
+        for first, second in pairs or textless_pairs or all_pairs:
             for condition in c.conditions:
                 score, other = c.get(first, condition), c.get(second, condition)
                 if score and other:
@@ -357,7 +392,9 @@ def paired_tests(
                 f"are {systems}"
             )
     adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
-    family = len(all_tests)
-    return [
-        [replace(t, p_holm=next(adjusted), family=family) for t in tests] for tests in by_corpus
-    ]
+    adjusted_tests = []
+    for tests in by_corpus:
+        adjusted_tests.append(
+            [replace(t, p_holm=next(adjusted), family=len(all_tests)) for t in tests]
+        )
+    return adjusted_tests

@@ -1,7 +1,8 @@
-"""The robustness grid and SUPERB have conditions that encoders have seen in training, and others.
+"""List the conditions of the robustness grid and of SUPERB, and freeze their noise.
 
-Mixtures are frozen before the first encoder runs: their random numbers depend on the seed, the
-condition and the utterance alone.
+A condition is clean, seen (in the training of the encoders) or unseen. Mixtures are frozen before
+the first encoder runs: their random numbers depend on the seed, the condition and the utterance
+alone.
 """
 
 from __future__ import annotations
@@ -35,27 +36,30 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Return the name in `results.jsonl`, without the SNR: "clean", "seen-m+g+r"."""
+        """Return the name in `results.jsonl`, without the SNR: "clean", "unseen-kitchen"."""
         return "clean" if self.condition.name == "clean" else f"{self.group}-{self.condition.short}"
 
     @property
     def snr_db(self) -> float | None:
+        """Return the SNR in dB; None where the condition has none."""
         return self.condition.snr_db
 
     @property
     def label(self) -> str:
+        """Return the name with the SNR: "unseen-kitchen 5 dB"."""
         return condition_name(self.name, self.snr_db)
 
     @property
     def file(self) -> str:
+        """Return the label as the name of a file: "unseen-kitchen-5-dB"."""
         return self.label.replace(" ", "-").replace("/", "-")
 
 
 def list_settings(
     seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]
 ) -> list[Setting]:
-    """Return the settings: clean speech, then these conditions, each at every SNR (dB) where it
-    needs one and has none of its own."""
+    """Return the settings: clean speech, then the conditions seen and unseen. A condition that
+    needs an SNR and has none of its own is taken at each of `snrs` (dB)."""
     settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
@@ -64,12 +68,13 @@ def list_settings(
 
 
 def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
-    """Return the condition of a text, or one condition at every SNR where the text has none."""
+    """Return the condition that a text names or, where its noise lacks an SNR, that condition at
+    each of `snrs`."""
     try:
         return [parse_condition(text)]
     except InputError:
         last_step = text.rpartition("+")[2]
-        has_number = re.search(r"@[^/@]+$", last_step)  # such as "@5", which then is the mistake
+        has_number = re.search(r"@[^/@]+$", last_step)  # such as "@5"; then the fault is another
         if has_number or not snrs:
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
@@ -77,7 +82,7 @@ def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
 
 def trained_noises(where: str | Path) -> frozenset[str]:
     """Read from the card of an encoder the noises that it was trained on; none where it has no
-    card of ours.
+    card of this project.
 
     where: the encoder or the folder of its models, as `load_encoder` takes it.
     """
@@ -89,19 +94,26 @@ def trained_noises(where: str | Path) -> frozenset[str]:
 
 
 def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the noises in the options of a training."""
+    """Return the names of the noises in the options of a training, as its card has them:
+    {"distort": {"kinds": [{"name": ..., "set": ...}, ...]}}."""
     distort = options.get("distort")
     kinds = distort.get("kinds", []) if isinstance(distort, dict) else []
-    return frozenset(kind[key] for kind in kinds for key in ("name", "set") if key in kind)
+    noises: set[str] = set()
+    for kind in kinds:
+        noises.update(kind[key] for key in ("name", "set") if key in kind)
+    return frozenset(noises)
 
 
 def check_unseen(encoder: str, noises: frozenset[str], settings: Iterable[Setting]) -> None:
     """Raise InputError where a noise of the group unseen was in the training of an encoder. noises:
     those of the training."""
     for setting in settings:
+        if setting.group != "unseen":
+            continue
         steps = setting.condition.steps or (setting.condition,)
-        seen = noises & {name for step in steps for name in step.short.split("+")}
-        if setting.group == "unseen" and seen:
+        names = {name for step in steps for name in step.short.split("+")}
+        seen = noises & names
+        if seen:
             raise InputError(
                 f"{encoder} was trained on the noise {min(seen)}, according to its card; give it "
                 "with --seen instead of --unseen"
@@ -128,14 +140,14 @@ def check_conditions(conditions: Sequence[Any], distorter: Distorter) -> None:
 
 
 class Item(NamedTuple):
-    """An item is one test recording."""
+    """An item is one recording of a test set, with its id in the task."""
 
     id: str
     path: Path
 
 
 def normalise_paths(items: Iterable[Item]) -> list[Item]:
-    """Make paths absolute, because two tasks may write the path of a recording in two ways."""
+    """Make paths absolute, so that two tasks have equal items for one recording."""
     return [Item(name, Path(os.path.abspath(path))) for name, path in items]
 
 
@@ -145,7 +157,7 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
 
     tasks: names and items. The items of the result have absolute paths.
     """
-    owners: dict[Item, str] = {}  # of the tasks with a recording the first in the alphabet
+    owners: dict[Item, str] = {}  # the task of a recording; of several the first in the alphabet
     for task, items in tasks:
         for item in normalise_paths(items):
             owners[item] = min(owners.get(item, task), task)
@@ -159,7 +171,7 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
 
 
 def file_size(path: Path) -> int:
-    """Return the size in bytes; -1 for a missing file, which is reported when it is encoded."""
+    """Return the size in bytes, or -1 for a missing file, which `encode` reports later."""
     return path.stat().st_size if path.is_file() else -1
 
 
@@ -167,11 +179,11 @@ def file_size(path: Path) -> int:
 
 
 class FrozenMixtures(FrozenDistorter):
-    """A manifest decides the mixture of every recording, by its name."""
+    """The manifest noise.jsonl has the mixture of every recording under every condition."""
 
     def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """Return a hash of the mixtures of these utterances alone, so that a manifest may grow
-        without changing earlier results."""
+        """Return a hash of the mixtures of these utterances. As it leaves out all others, earlier
+        results stay valid where the manifest grows."""
         rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
         return hash_json([hash_json(row) if row else "" for row in rows])
 
@@ -183,18 +195,20 @@ def freeze_mixtures(
     path: Path,
     workers: int = 2,
 ) -> FrozenMixtures:
-    """Write the manifest where it is missing or was made from other inputs. recordings: by the
-    names of `name_utterances`.
+    """Load the mixtures of recordings under conditions from the manifest `path`; write it first
+    where it is missing or was made from other inputs. recordings: paths by the names of
+    `name_utterances`.
 
-    Recordings that cannot be read are left out, and reported when they are encoded. Raises
-    InputError for noise that is missing, cannot be read, or has changed since it was frozen.
+    Recordings that cannot be read are left out; `encode` reports them. Raises InputError for noise
+    that is missing, cannot be read, or has changed since it was frozen.
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
-    if not (path.is_file() and card.is_file() and read_json(card)["made_from"] == made_from):
-        card.unlink(missing_ok=True)  # it belongs to another manifest
+    has_manifest = path.is_file() and card.is_file()
+    if not has_manifest or read_json(card)["made_from"] != made_from:
+        card.unlink(missing_ok=True)  # no card stands beside a manifest that is being written
         freeze(conditions, count_samples(recordings, workers), distorter, path)
         facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
         write_json(card, facts | {"seed": distorter.seed})
@@ -206,13 +220,17 @@ def freeze_mixtures(
 
 def count_samples(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:
     """Count the samples at 16 kHz of every recording that can be read."""
+    samples = {}
     with ThreadPoolExecutor(workers) as pool:
-        lengths = pool.map(_length_of, recordings.values())
-        bar = tqdm(lengths, "freezing noise", len(recordings), unit="file")
-        return {name: n for name, n in zip(recordings, bar, strict=True) if n is not None}
+        lengths = pool.map(_count_samples_of, recordings.values())
+        progress = tqdm(lengths, "freezing noise", len(recordings), unit="file")
+        for name, length in zip(recordings, progress, strict=True):
+            if length is not None:
+                samples[name] = length
+    return samples
 
 
-def _length_of(file: Path) -> int | None:
+def _count_samples_of(file: Path) -> int | None:
     """Return the number of samples of a recording; None where it cannot be read."""
     try:
         return len(read_audio(file))

@@ -2,16 +2,16 @@
 
 Every point is a cascade in one condition: its word error rate, and the difference D of its score
 from that of the system without a transcript in the same condition. A curve that never rises is
-fitted to D over WER (isotonic regression, straight between points). The systems cross where the
-curve falls below 0; the crossing is given where points were measured within NEAR on both sides.
-Where the curve comes to 0 and stays there (no system answers any more) they do not cross. Without a
+fitted to D over WER (isotonic regression, straight between points). A crossing is the WER at which
+the curve falls below 0; it is given where points were measured within NEAR on both sides. Where the
+curve comes to 0 and stays there (no system answers any more) the systems do not cross. Without a
 crossing, the points and not the curve decide which system is better.
 
-The points of a family have one source of errors: `noise` one recogniser in several conditions,
-`simulated` the reference text and simulated errors, `recognisers` several recognisers in clean
-speech, `all` all of them. The interval contains 95 % of the resamples. A resample without a
-crossing counts as crossing beyond the low or high end of the range, and an end of the interval
-there is None.
+A family is the points with one source of errors: `noise, NAME` those of one recogniser in several
+conditions, `simulated` those of the reference text and of simulated errors, `recognisers` those of
+several recognisers in clean speech, `all` all of these. The interval contains the crossings of 95 %
+of the resamples. A resample without a crossing counts as one that crosses beyond the range of the
+points; an end of the interval that falls on such a resample is None.
 """
 
 from __future__ import annotations
@@ -29,31 +29,33 @@ NEAR = 0.15  # largest distance in WER of the nearest points on both sides of a 
 
 @dataclass(frozen=True)
 class Point:
-    """A point is a cascade, and the system without a transcript in the same condition."""
+    """A point is a cascade beside the system without a transcript in the same condition."""
 
-    system: str
+    system: str  # name of the cascade
     condition: ConditionAtSnr
-    wer: Estimate
-    cascade: Estimate
-    textless: Estimate
+    wer: Estimate  # of the cascade
+    cascade: Estimate  # score of the cascade
+    textless: Estimate  # score of the system without a transcript
 
     @property
     def difference(self) -> float:
+        """Return D, by how much the cascade is better."""
         return self.cascade.value - self.textless.value
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """At a crossing the cascades of a family fall below a system without a transcript."""
+    """A crossing says where the cascades of a family fall below a system without a transcript, if
+    they do. WERs are fractions."""
 
-    textless: str
+    textless: str  # name of the system without a transcript
     family: str
     points: tuple[Point, ...]  # in the order of their WER
-    at: float | None  # WER as a fraction; None where no points are near, or there is no crossing
+    at: float | None  # WER; None where no points are near, or the systems do not cross
     # ends of the interval; None beyond the range of the points, and where `at` is None
     low: float | None
     high: float | None
-    # of the resamples, those that cross; None, with low and high equal to at, where too few voices
+    # share of the resamples that cross; None, with low and high equal to at, where too few voices
     # or passages are drawn
     share: float | None
     # WER of the points next to the zero of the curve on both sides; None without a zero
@@ -61,47 +63,63 @@ class Crossing:
 
     @property
     def low_wer(self) -> float:
+        """Return the least WER of the points."""
         return self.points[0].wer.value
 
     @property
     def high_wer(self) -> float:
+        """Return the greatest WER of the points."""
         return self.points[-1].wer.value
 
 
-def crossings(c: Compared) -> list[Crossing]:
-    """Find the crossings of every system without a transcript with every family that has two word
-    error rates or more."""
-    crossings_found = []
+def find_crossings(c: Compared) -> list[Crossing]:
+    """Find the crossings of every system without a transcript with every family that has two
+    different word error rates or more."""
+    crossings = []
     for textless in c.textless:
-        for family, points in families(c, textless).items():
+        for family, points in group_points(c, textless).items():
             if points[0].wer.value < points[-1].wer.value:
-                crossings_found.append(_find_crossing(textless, family, points))
-    return crossings_found
+                crossings.append(_find_crossing(textless, family, points))
+    return crossings
 
 
 def _find_crossing(textless: str, family: str, points: list[Point]) -> Crossing:
     """Find the crossing of a family, and its interval."""
     wer = np.array([p.wer.value for p in points])
     zero = find_zero(wer, np.array([p.difference for p in points]))
-    at, between = None, None
+    at: float | None = None
+    between: tuple[float, float] | None = None
     if np.isfinite(zero):
         between = float(wer[wer <= zero].max()), float(wer[wer >= zero].min())
-        if max(zero - between[0], between[1] - zero) <= NEAR + 1e-9:
+        farther = max(zero - between[0], between[1] - zero)
+        if farther <= NEAR + 1e-9:  # with a margin for rounding
             at = zero
-    low, high, share = at, at, None
-    wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
+    low, high = at, at
+    share: float | None = None
+    # (DRAWS, P) of every resample the WER and the difference of all points
+    resampled_wers = np.stack([p.wer.widened[:DRAWS] for p in points], axis=1)
     estimates = [combine_estimates(np.subtract, p.cascade, p.textless) for p in points]
-    differences = np.stack([d.widened[:DRAWS] for d in estimates], axis=1)
-    usable = np.isfinite(wers).all(axis=1) & np.isfinite(differences).all(axis=1)
+    resampled_differences = np.stack([d.widened[:DRAWS] for d in estimates], axis=1)
+    usable = np.isfinite(resampled_wers).all(axis=1)
+    usable &= np.isfinite(resampled_differences).all(axis=1)
     if usable.any():
-        pairs = zip(wers[usable], differences[usable], strict=True)
-        zeros = np.sort([find_zero(x, y) for x, y in pairs])
+        curves = zip(resampled_wers[usable], resampled_differences[usable], strict=True)
+        zeros = np.sort([find_zero(x, y) for x, y in curves])
         share = float(np.isfinite(zeros).mean())
         first = int(0.025 * len(zeros))
         last = min(int(np.ceil(0.975 * len(zeros))), len(zeros) - 1)
         low = _interval_end(at, zeros[first])
         high = _interval_end(at, zeros[last])
-    return Crossing(textless, family, tuple(points), at, low, high, share, between)
+    return Crossing(
+        textless=textless,
+        family=family,
+        points=tuple(points),
+        at=at,
+        low=low,
+        high=high,
+        share=share,
+        between=between,
+    )
 
 
 def _interval_end(at: float | None, zero: float) -> float | None:
@@ -109,23 +127,27 @@ def _interval_end(at: float | None, zero: float) -> float | None:
     return float(zero) if at is not None and np.isfinite(zero) else None
 
 
-def families(c: Compared, textless: str) -> dict[str, list[Point]]:
-    """List the points of every family beside a system without a transcript, sorted by WER."""
+def group_points(c: Compared, textless: str) -> dict[str, list[Point]]:
+    """Group the points beside a system without a transcript by family, sorted by WER; families of
+    one point are left out, and so is `all` where there is one family."""
     points = []
     for system in c.systems:
-        for where in c.conditions:
-            wer, cascade = c.get(system, where, WER), c.get(system, where)
-            other = c.get(textless, where)
-            if wer and cascade and other:
-                points.append(Point(system, where, wer, cascade, other))
+        for condition in c.conditions:
+            wer, score = c.get(system, condition, WER), c.get(system, condition)
+            textless_score = c.get(textless, condition)
+            if wer and score and textless_score:
+                points.append(Point(system, condition, wer, score, textless_score))
     points.sort(key=lambda p: p.wer.value)
-    by_name = {f"noise, {name}": [p for p in points if p.system == name] for name in c.recognisers}
-    by_name["simulated"] = [p for p in points if reads_reference(p.system)]
-    by_name["recognisers"] = [
-        p for p in points if p.system in c.recognisers and p.condition == CLEAN
-    ]
-    several = {name: members for name, members in by_name.items() if len(members) > 1}
-    return several | {"all": points} if len(several) > 1 else several
+    clean = [p for p in points if p.condition == CLEAN]
+    families = {}
+    for name in c.recognisers:
+        families[f"noise, {name}"] = [p for p in points if p.system == name]
+    families["simulated"] = [p for p in points if reads_reference(p.system)]
+    families["recognisers"] = [p for p in clean if p.system in c.recognisers]
+    families = {name: members for name, members in families.items() if len(members) > 1}
+    if len(families) > 1:
+        families["all"] = points
+    return families
 
 
 def find_zero(wer: np.ndarray, difference: np.ndarray) -> float:
@@ -137,12 +159,13 @@ def find_zero(wer: np.ndarray, difference: np.ndarray) -> float:
     x, y = wer[order], fit_falling(difference[order])
     if y[0] <= 0 or y[-1] >= 0:
         return -np.inf if y[-1] < 0 else np.inf
-    level = np.flatnonzero(y == 0)
-    if len(level):  # the middle of a level part
-        return float(x[level[0]] + x[level[-1]]) / 2
-    after = int(np.argmax(y < 0))
-    a, b = y[after - 1], y[after]
-    return float(x[after - 1] + (x[after] - x[after - 1]) * a / (a - b))
+    zeros = np.flatnonzero(y == 0)
+    if len(zeros):  # the middle of the part of the curve that is 0
+        return float(x[zeros[0]] + x[zeros[-1]]) / 2
+    # the straight line from the last point above 0 to the first below it
+    below = int(np.argmax(y < 0))
+    a, b = y[below - 1], y[below]
+    return float(x[below - 1] + (x[below] - x[below - 1]) * a / (a - b))
 
 
 def fit_falling(values: np.ndarray) -> np.ndarray:
@@ -156,14 +179,14 @@ def fit_falling(values: np.ndarray) -> np.ndarray:
 # ---- texts
 
 
-FAMILIES = {  # names in texts; that of a recogniser in noise is its own
+FAMILIES = {  # names of families in texts; `noise, NAME` stands there as it is
     "simulated": "simulated errors",
     "recognisers": "recognisers, clean",
     "all": "all of these",
 }
 
 
-def crossing_text(x: Crossing) -> str:
+def describe_crossing(x: Crossing) -> str:
     """Describe where the systems cross, or which is better at which points, and in how many
     resamples they cross."""
     share = "" if x.share is None else f"; {100 * x.share:.0f} % of the resamples cross"

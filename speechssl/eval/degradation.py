@@ -1,4 +1,4 @@
-"""Noise costs an encoder points, and another encoder may save some of what it costs the baseline.
+"""Measure how many points noise costs an encoder, and how much less it costs than the baseline.
 
 Scores are rates: s(e, t, c) of encoder e in task t under condition c; b is the baseline. o is +1
 where more is better and -1 where less is better (error rates). Values are in percentage points, or
@@ -78,7 +78,8 @@ def draw_together(
     """Estimate the score of every cell. The items of a task are drawn together for all its cells;
     tasks that share a voice draw it together.
 
-    tasks: the cells of each with their items; units: the next larger unit than the item of each.
+    tasks: the cells of each task with their items; units: the name of `ItemScore.group` in each
+    task, such as "passage".
     """
     bootstrap_units = {}
     for task, cells in tasks.items():
@@ -96,12 +97,13 @@ class Grid:
     baseline."""
 
     items: Mapping[Cell, Sequence[ItemScore]]
-    units: Mapping[Task, str]  # the next larger unit than the item
+    units: Mapping[Task, str]  # `ItemScore.group` of each task: "passage", "recording"
     seed: int = 0
     resamples: int = RESAMPLES
 
     @cached_property
     def scores(self) -> dict[Cell, Estimate]:
+        """Estimate the score of every cell."""
         tasks: dict[Any, dict[Cell, Sequence[ItemScore]]] = {task: {} for task in self.tasks}
         for cell, items in self.items.items():
             tasks[cell[0]][cell] = items
@@ -121,6 +123,7 @@ class Grid:
 
     @property
     def averaged(self) -> list[Task]:
+        """List the tasks that averages are over."""
         return choose_averaged_tasks(self.tasks)
 
     @cached_property
@@ -130,37 +133,42 @@ class Grid:
         settings = list(dict.fromkeys(setting for _, _, setting in self.items))
         names = list(dict.fromkeys(s.name for s in settings))
 
-        def place(s: Setting) -> tuple[bool, int, float]:
+        def sort_key(s: Setting) -> tuple[bool, int, float]:
             return s.group != "clean", names.index(s.name), -(s.snr_db or 0.0)
 
-        return sorted(settings, key=place)
+        return sorted(settings, key=sort_key)
 
     @property
     def clean(self) -> Setting:
+        """Return the setting of clean speech."""
         return self.settings[0]
 
     def has(self, task: Task, encoder: str) -> bool:
+        """Return whether an encoder has scores in a task."""
         return (task, encoder, self.clean) in self.items
 
-    def drawn(self, tasks: Sequence[Task]) -> str:
+    def describe_units(self, tasks: Sequence[Task]) -> str:
         """Return a sentence about the units that the intervals of these tasks draw."""
         names = [name for name, _ in tasks]
         intervals = []
-        for (task, _, _), e in self.scores.items():
+        for (task, _, _), estimate in self.scores.items():
             if task in tasks:
+                # a task of two metrics is named with each
                 name = task[0] if names.count(task[0]) == 1 else " ".join(task)
-                intervals.append((name, e.unit, e.groups))
+                intervals.append((name, estimate.unit, estimate.groups))
         return drawn_sentence(intervals)
 
     def loss(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return the points that the condition costs against the encoder's own clean speech."""
-        clean, noisy = self.scores[task, encoder, self.clean], self.scores[task, encoder, setting]
+        """Return L, the points that the condition costs against the encoder's own clean speech."""
+        clean = self.scores[task, encoder, self.clean]
+        noisy = self.scores[task, encoder, setting]
         return _points(task, clean, noisy)
 
     def gain(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the points by which the encoder is better than the baseline."""
-        own, other = self.scores[task, encoder, setting], self.scores[task, self.baseline, setting]
-        return _points(task, own, other)
+        score = self.scores[task, encoder, setting]
+        baseline_score = self.scores[task, self.baseline, setting]
+        return _points(task, score, baseline_score)
 
     def removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
         """Return the percent of the baseline's loss that the encoder does not lose, each against
@@ -183,38 +191,41 @@ def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
 
 
 def _share_removed(loss: Estimate, baseline_loss: Estimate) -> Estimate:
-    """Return the difference of two losses in percent of the baseline's."""
+    """Return by how much a loss is smaller than the baseline's, in percent of the latter."""
     return combine_estimates(lambda a, b: 100 * (1 - a / b), loss, baseline_loss)
 
 
 # ---- contents of degradation.json: values with intervals, in points or percent
 
 
-def degradation(grid: Grid) -> dict[str, Any]:
+def measure_degradation(grid: Grid) -> dict[str, Any]:
     """Measure losses averaged over tasks, clean speech, and DUAL beside the cascade.
 
     Only encoders with scores of all averaged tasks have averages; there are none where the baseline
     lacks a score.
     """
     complete = [e for e in grid.encoders if all(grid.has(task, e) for task in grid.averaged)]
-    if not grid.averaged or complete[:1] != [grid.baseline]:
+    if not grid.averaged or grid.baseline not in complete:
         complete = []
 
-    def level(setting: Setting) -> tuple[str, bool, float]:
-        """Return the group and the SNR; conditions that share both are averaged."""
+    def group_and_snr(setting: Setting) -> tuple[str, bool, float]:
+        """Return a key for settings that are averaged, as they have the same group and SNR."""
         return setting.group, setting.snr_db is None, -(setting.snr_db or 0.0)
 
-    noisy = sorted(grid.settings[1:], key=level)
-    levels = [list(settings) for _, settings in groupby(noisy, key=level)]
+    noisy = sorted(grid.settings[1:], key=group_and_snr)
+    averages = []
+    for encoder in complete:
+        for _, settings in groupby(noisy, key=group_and_snr):
+            averages.append(average_settings(grid, encoder, list(settings)))
     return {
         "definitions": __doc__,
         "baseline": grid.baseline,
         "seed": grid.seed,
         "averaged_over": [list(task) for task in grid.averaged],
-        "drawn": grid.drawn(grid.tasks),
-        "averages": [average(grid, e, settings) for e in complete for settings in levels],
-        "clean": [clean_gain(grid, encoder) for encoder in complete[1:]],
-        "dual_against_cascade": against_cascade(grid),
+        "drawn": grid.describe_units(grid.tasks),
+        "averages": averages,
+        "clean": [measure_clean_gain(grid, encoder) for encoder in complete[1:]],
+        "dual_against_cascade": compare_with_cascade(grid),
     }
 
 
@@ -227,11 +238,15 @@ def describe_value(estimate: Estimate) -> dict[str, float | None] | None:
     return {"value": estimate.value, "low": low, "high": high}
 
 
-def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Return means over the tasks and these conditions, which have the same group and SNR."""
+def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, Any]:
+    """Return means over the averaged tasks and these conditions, which have the same group and
+    SNR."""
     pairs = [(t, s) for t in grid.averaged for s in settings]
     # tasks in which the baseline loses nothing, so that mean shares are not defined
-    unhurt = dict.fromkeys(t for t, s in pairs if grid.loss(t, grid.baseline, s).value <= 0)
+    unhurt: list[Task] = []
+    for task, setting in pairs:
+        if grid.loss(task, grid.baseline, setting).value <= 0 and task not in unhurt:
+            unhurt.append(task)
     loss = mean_estimate([grid.loss(t, encoder, s) for t, s in pairs])
     values: dict[str, Any] = {
         "encoder": encoder,
@@ -249,7 +264,7 @@ def average(grid: Grid, encoder: str, settings: Sequence[Setting]) -> dict[str, 
     return values
 
 
-def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
+def measure_clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     """Return the points by which an encoder is better than the baseline in clean speech: the mean
     over the tasks, and the worst of them."""
     gains = {" ".join(t): grid.gain(t, encoder, grid.clean) for t in grid.averaged}
@@ -261,53 +276,57 @@ def clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     }
 
 
-def against_cascade(grid: Grid) -> list[dict[str, Any]]:
-    """Measure the relative robustness of DUAL beside the cascades of the same encoder: in every
-    condition, and averaged over the SNRs of a noise, so that no SNR needs to be chosen.
+def compare_with_cascade(grid: Grid) -> list[dict[str, Any]]:
+    """Measure the relative robustness (percent of clean FF1) of DUAL and of the cascades of the
+    same encoder: in every condition, and averaged over the SNRs of a noise, so that no SNR needs to
+    be chosen.
 
-    difference: DUAL's minus the cascade's, in points. Questions are drawn together for both systems
-    and all conditions.
+    A comparison has `difference`, DUAL's robustness minus the cascade's in points. Questions are
+    drawn together for both systems and all conditions.
     """
-    lines: list[dict[str, Any]] = []
+    comparisons: list[dict[str, Any]] = []
     for encoder in grid.encoders:
         tasks = [task for task in grid.tasks if task[1] == "ff1" and grid.has(task, encoder)]
         duals = [task for task in tasks if task[0].startswith("dual")]
         cascades = [task for task in tasks if task[0].startswith(CASCADE)]
         for dual, cascade in product(duals, cascades):
-            lines += _compare_pair(grid, encoder, dual, cascade)
-    return lines
+            comparisons += _compare_pair(grid, encoder, dual, cascade)
+    return comparisons
 
 
 def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[dict[str, Any]]:
     """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
-    cells = {(t, s): grid.items[t, encoder, s] for t in (dual, cascade) for s in grid.settings}
+    cells = {}
+    for task, setting in product((dual, cascade), grid.settings):
+        cells[task, setting] = grid.items[task, encoder, setting]
     scores = resample_cells(cells, grid.seed, grid.resamples, grid.units[dual])
     relative = {}  # percent of a system's own clean FF1
     for task, setting in cells:
         noisy, clean = scores[task, setting], scores[task, grid.clean]
         relative[task, setting] = combine_estimates(lambda a, b: 100 * a / b, noisy, clean)
-    lines = []
+    comparisons = []
     for name, noise_settings in groupby(grid.settings[1:], key=lambda s: s.name):
         settings = list(noise_settings)
-        rows: list[tuple[float | None, list[Setting]]] = [(s.snr_db, [s]) for s in settings]
+        averaged: list[tuple[float | None, list[Setting]]] = [(s.snr_db, [s]) for s in settings]
         if len(settings) > 1:
-            rows.append((None, settings))  # the mean over the SNRs
-        for snr, averaged in rows:
-            first = mean_estimate([relative[dual, s] for s in averaged])
-            second = mean_estimate([relative[cascade, s] for s in averaged])
-            lines.append(
+            averaged.append((None, settings))  # the mean over the SNRs
+        for snr, snr_settings in averaged:
+            dual_mean = mean_estimate([relative[dual, s] for s in snr_settings])
+            cascade_mean = mean_estimate([relative[cascade, s] for s in snr_settings])
+            difference = combine_estimates(np.subtract, dual_mean, cascade_mean)
+            comparisons.append(
                 {
                     "encoder": encoder,
                     "dual": dual[0],
                     "cascade": cascade[0],
                     "condition": name,
                     "snr_db": snr,
-                    "dual_relative": describe_value(first),
-                    "cascade_relative": describe_value(second),
-                    "difference": describe_value(combine_estimates(np.subtract, first, second)),
+                    "dual_relative": describe_value(dual_mean),
+                    "cascade_relative": describe_value(cascade_mean),
+                    "difference": describe_value(difference),
                 }
             )
-    return lines
+    return comparisons
 
 
 # ---- tables of scores
@@ -326,9 +345,9 @@ def choose_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
     return columns
 
 
-def score_tables(grid: Grid, at: float) -> list[Table]:
-    """Make a table of all tasks, in clean, seen and unseen noise, and for each task one of all
-    conditions."""
+def make_score_tables(grid: Grid, at: float) -> list[Table]:
+    """Make a table of all tasks in clean speech and in noise of each group, and for each task one
+    of all conditions. at: SNR in dB, as in `choose_columns`."""
     columns = choose_columns(grid, at)
     explanations = []
     for name, settings in columns.items():
@@ -349,6 +368,7 @@ def _score_table(
 ) -> Table:
     """Make a table with a row for each encoder in each task, with intervals and stars."""
     lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
+    # p-values of the differences from the baseline
     tests: dict[tuple[Task, str, str], float] = {}
     for task, encoder in lines:
         if encoder != grid.baseline and grid.has(task, grid.baseline):
@@ -368,8 +388,8 @@ def _score_table(
     better = f"less is better of {lower}" if lower else "more is better"
     differing = sum(p < 1 - LEVEL for p in adjusted.values())
     note = (
-        f"Percent; {better}. {grid.drawn(tasks)} * differs from the baseline, p < 0.05, by "
-        f"Holm's procedure over this table: {differing} of {len(adjusted)} scores do."
+        f"Percent; {better}. {grid.describe_units(tasks)} * differs from the baseline, p < 0.05, "
+        f"by Holm's procedure over this table: {differing} of {len(adjusted)} scores do."
     )
     first = "encoder" if len(tasks) == 1 else "task, encoder"
     return Table(title, (first, *columns), tuple(rows), note)
@@ -378,7 +398,7 @@ def _score_table(
 # ---- tables of losses
 
 
-def degradation_tables(values: Mapping[str, Any]) -> list[Table]:
+def make_degradation_tables(values: Mapping[str, Any]) -> list[Table]:
     """Make the tables of `degradation`: averages over tasks, clean speech, DUAL beside the cascade;
     tables without rows are left out."""
     tables = [_loss_table(values), _clean_table(values), _cascade_table(values)]

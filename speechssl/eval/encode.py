@@ -1,8 +1,8 @@
-"""Step 1 of an evaluation, encode: recordings under one condition -> features of every system.
+"""Encode recordings under one condition into features of every system: step 1 of an evaluation.
 
-All systems get the same samples. Features lie in a store, a line for each recording, until the
-predictions are written, so that a killed run goes on with the next recording. A recording that one
-system cannot encode is still encoded by the others.
+All systems get the same samples. A system's features (such as units or a transcript) are kept in a
+store, a line for each recording, until the predictions are written, so that a killed run goes on
+with the next recording. A recording that one system cannot encode is still encoded by the others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Recording:
 
     name: str  # unique; decides the random numbers of the distortion
     path: Path | InputError
-    record: Any = None  # the passage or question, if it is one
+    record: Any = None  # the passage or question that is spoken in it, if any
 
 
 @dataclass
 class Encoded:
-    """One system has these features of the recordings, by their names."""
+    """One system's features of recordings, or their errors, are kept by the recordings' names."""
 
     features: dict[str, Any] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # the errors of the other recordings
@@ -57,10 +57,10 @@ class Job:
     """A job is a system that encodes some of the recordings."""
 
     name: str
-    # Record and samples (N,), float32 at 16 kHz (None where it needs no audio) -> features. Several
-    # threads call it at once. It raises InputError or ValueError where it cannot encode.
+    # Called with the record and samples (N,), float32 at 16 kHz (None where it needs no audio), by
+    # several threads at once; returns features. Raises InputError or ValueError where it cannot.
     encode: Callable[[Any, Any], Any]
-    recordings: Collection[str]  # names
+    recordings: Collection[str]  # names of those that the system needs
     needs_audio: bool = True
     store: FeatureStore | None = None
 
@@ -71,22 +71,23 @@ def encode_recordings(
     condition: Condition,
     distorter: Distorter | FrozenDistorter,
     workers: int,
-    what: str,
+    title: str,
 ) -> dict[str, Encoded]:
     """Encode every recording with every system that needs it; return the features by system.
 
-    what: title of the progress bar. A recording fails where it cannot be read or is silent, and for
-    a system that cannot encode it. Raises InputError for missing or unreadable noise.
+    title: of the progress bar. A recording fails where it cannot be read or is silent, and for a
+    system that cannot encode it. Raises InputError for missing or unreadable noise.
     """
     from speechssl.encoders.encoder import single_threaded
 
     encoded = {job.name: Encoded(dict(job.store.features) if job.store else {}) for job in jobs}
     missing: list[tuple[Recording, list[Job]]] = []
     for recording in recordings:
-        name = recording.name
-        jobs_left = [
-            j for j in jobs if name in j.recordings and name not in encoded[j.name].features
-        ]
+        jobs_left = []
+        for job in jobs:
+            is_encoded = recording.name in encoded[job.name].features
+            if recording.name in job.recordings and not is_encoded:
+                jobs_left.append(job)
         if jobs_left:
             missing.append((recording, jobs_left))
 
@@ -108,15 +109,15 @@ def encode_recordings(
 
     with single_threaded(workers) as pool:
         results = pool.map(lambda pair: encode(*pair), missing)
-        bar = tqdm(results, what, len(missing), unit="file", disable=not missing)
-        for (recording, jobs_left), outputs in zip(missing, bar, strict=True):
-            for job, features in zip(jobs_left, outputs, strict=True):
-                if isinstance(features, Exception):
-                    encoded[job.name].failed[recording.name] = str(features)
+        progress = tqdm(results, title, len(missing), unit="file", disable=not missing)
+        for (recording, jobs_left), outputs in zip(missing, progress, strict=True):
+            for job, output in zip(jobs_left, outputs, strict=True):
+                if isinstance(output, Exception):
+                    encoded[job.name].failed[recording.name] = str(output)
                     continue
-                encoded[job.name].features[recording.name] = features
+                encoded[job.name].features[recording.name] = output
                 if job.store:
-                    job.store.add(recording.name, features)
+                    job.store.add(recording.name, output)
     return encoded
 
 
@@ -141,11 +142,12 @@ def _read(
 
 
 class FeatureStore:
-    """A store is a file of JSON lines: first the hash of the inputs, then recordings with features.
+    """A store is a file of JSON lines: first the hash of the inputs, then [name of a recording, its
+    features] (`to_json`).
 
     `features` has the recordings that an interrupted run encoded; none where the file was made from
-    other inputs. A last line that a kill cut short is encoded again. Only one process may use a
-    store: the output folder is locked.
+    other inputs. A recording whose line a kill cut short is encoded again. Only one process may use
+    a store: the output folder is locked.
     """
 
     def __init__(self, path: Path, made_from: str) -> None:
@@ -155,12 +157,11 @@ class FeatureStore:
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         if not lines or lines[0] != _line(made_from):
             return
-        for line in lines:
-            if line.endswith(b"\n"):
-                if self._complete_bytes:
-                    name, features = json.loads(line)
-                    self.features[name] = from_json(features)
-                self._complete_bytes += len(line)
+        complete_lines = [line for line in lines if line.endswith(b"\n")]
+        self._complete_bytes = sum(map(len, complete_lines))
+        for line in complete_lines[1:]:
+            name, features = json.loads(line)
+            self.features[name] = from_json(features)
 
     def add(self, recording: str, features: Any) -> None:
         """Append the features of a recording."""
@@ -176,18 +177,22 @@ class FeatureStore:
         self._complete_bytes += len(content)
 
     def remove(self) -> None:
+        """Delete the file."""
         self.path.unlink(missing_ok=True)
 
 
 def _line(value: Any) -> bytes:
+    """Return a value as a line of JSON."""
     return json.dumps(value).encode() + b"\n"
 
 
 def to_json(value: Any) -> Any:
-    """Write features as JSON: arrays as bytes in base64; tuples, dataclasses and named tuples of
-    this package by name. Raises TypeError for any other type."""
+    """Return features as values of JSON. Arrays, tuples and dicts become {"array": ...},
+    {"tuple": ...} and {"dict": ...}; dataclasses and named tuples {"class": ..., "fields": ...}.
+    Raises TypeError for any other type."""
     if isinstance(value, (np.ndarray, np.generic)):
-        return {"array": [value.dtype.str, value.shape, base64.b64encode(value.tobytes()).decode()]}
+        data = base64.b64encode(value.tobytes()).decode()
+        return {"array": [value.dtype.str, value.shape, data]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -204,7 +209,8 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Read the JSON of `to_json`. Raises ValueError for a class that holds no features."""
+    """Return the features that `to_json` got. Raises ValueError for a class that is no dataclass or
+    named tuple of this package."""
     if isinstance(value, list):
         return [from_json(part) for part in value]
     if not isinstance(value, dict):
@@ -218,10 +224,11 @@ def from_json(value: Any) -> Any:
     if "tuple" in value:
         return tuple(from_json(part) for part in value["tuple"])
     module, name = value["class"]
-    kind = getattr(import_module(module), name) if module.startswith("speechssl.") else None
-    if not _fields(kind):
+    is_ours = module.startswith("speechssl.")
+    feature_class: Any = getattr(import_module(module), name) if is_ours else None
+    if not _fields(feature_class):
         raise ValueError(f"{module}.{name} holds no features")
-    return kind(*map(from_json, value["fields"]))  # type: ignore[misc]
+    return feature_class(*map(from_json, value["fields"]))
 
 
 def _fields(kind: Any) -> Sequence[str]:

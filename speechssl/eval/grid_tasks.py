@@ -1,8 +1,9 @@
-"""The tasks of the robustness grid: each encodes recordings and scores them item by item.
+"""This module has the tasks of the robustness grid: each encodes recordings and scores them.
 
 Heads classify (`HeadTask`), recognisers transcribe questions (`RecognitionTask`), units are
-compared with those of clean speech (`UnitsTask`), and systems answer questions (`AnswersTask`).
-`make_tasks` makes them for an encoder, and trains on clean speech what is missing.
+compared with those of clean speech (`UnitsTask`), systems answer questions (`AnswersTask`), and
+cascades transcribe passages (`TranscriptsTask`). `make_tasks` makes the tasks of an encoder, and
+trains the heads that are missing on clean speech.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ from speechssl.units.storage import load_units
 # learning rates of a classification head; the best on dev is kept
 HEAD_LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(
-    TrainingOptions(800, 4e-3, 100, **vars(PLAIN)), passages=200, crop_seconds=4.0, lstm_width=192
+    TrainingOptions(steps=800, learning_rate=4e-3, warmup_steps=100, **vars(PLAIN)),
+    passages=200,
+    crop_seconds=4.0,
+    lstm_width=192,
 )
 CLASSIFICATION = ("ks", "ic", "sid", "style")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
@@ -80,13 +84,13 @@ class GridTask(ABC):
 
     name: str
     metric: str  # acc and ff1 (more is better), wer and unit_error (less is better)
-    unit: str  # name of the groups of its scores: "recording", "passage"
-    card: Mapping[str, Any]  # everything that decides its scores, beside the condition
+    unit: str  # name of `ItemScore.group` in its scores: "recording", "passage"
+    card: Mapping[str, Any]  # everything that decides its scores, except the condition
     items: Sequence[Item]
 
     @property
     def label(self) -> str:
-        """Return the name of its folder of scores."""
+        """Return the name of the folder of the task's scores."""
         return f"{self.name}-{self.metric}"
 
     @abstractmethod
@@ -94,7 +98,7 @@ class GridTask(ABC):
         """Encode samples (N,), float32 at 16 kHz. Several threads call it at once. Raises
         ValueError for fewer samples than one frame of the encoder.
 
-        record: None; a `System`, which `Job` calls in the same way, may get the record of a corpus.
+        record: None here; `Job.encode` has this argument for systems that read a corpus's text.
         """
 
     @abstractmethod
@@ -104,8 +108,8 @@ class GridTask(ABC):
 
 
 def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
-    """Draw `o.recordings` of the items by the seed and their ids, and return them in their order;
-    None: all."""
+    """Draw `o.recordings` of the items (None: all) by the seed and their ids, and return them in
+    their order."""
     if o.recordings is None or o.recordings >= len(items):
         return list(items)
     order = sorted(range(len(items)), key=lambda i: hash_json([o.seed, items[i].id]))
@@ -116,8 +120,8 @@ def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
 
 
 class HeadTask(GridTask):
-    """A head classifies recordings of a labelled set. An item is right when all its slots are right
-    (IC: three)."""
+    """A head classifies recordings of a labelled set. An item is right when the labels of all its
+    slots are right (IC has three slots, other tasks one)."""
 
     metric = METRIC
     unit = RECORDING
@@ -153,18 +157,24 @@ class HeadTask(GridTask):
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         speakers = unknown_speakers(self.data, self.utterances)
         scored = []
-        for u, names in zip(self.utterances, speakers, strict=True):
-            right = float(features.get(u.id) == dict(u.labels))
-            # one speaker, or none where training knows the speaker
-            scored.append(ItemScore(u.id, u.id, right, 1.0, "".join(names)))
+        for utterance, names in zip(self.utterances, speakers, strict=True):
+            is_right = features.get(utterance.id) == dict(utterance.labels)
+            item = ItemScore(
+                id=utterance.id,
+                group=utterance.id,
+                numerator=float(is_right),
+                denominator=1.0,
+                voice="".join(names),  # one name, or none where training knows the speaker
+            )
+            scored.append(item)
         return scored
 
 
 def train_classifier(
     data: LabelledSet, encoder: SpeechEncoder, out: Path, o: Robustness
 ) -> TrainedHead:
-    """Train (once) and save a head in `out`, at the learning rate that is best on clean speech of
-    dev; training at a rate ends early where dev improves no more.
+    """Train a head and save it in `out`, or load the one that is there. It has the learning rate
+    that is best on clean speech of dev; training at a rate ends early where dev improves no more.
 
     The hidden states of the set are kept in `out`-features. Raises InputError where `cache_states`
     or `train_heads` does.
@@ -174,7 +184,13 @@ def train_classifier(
         recordings = list_split_recordings(data, TRAINING)
         cache_states(encoder, recordings, folder, pooled=True, workers=o.workers)
     task = Classification(data.task, data, encoder.grid)
-    settings = HeadSettings(HEAD_LEARNING_RATES[0], o.head_steps, 32, 100, patience=8)
+    settings = HeadSettings(
+        learning_rate=HEAD_LEARNING_RATES[0],
+        steps=o.head_steps,
+        batch=32,
+        every=100,
+        patience=8,
+    )
     loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_LEARNING_RATES)
     (head,) = train_heads([run], encoder_card(encoder))
@@ -211,7 +227,7 @@ class RecognitionTask(GridTask):
         }
 
     def encode(self, record: Any, samples: Any) -> str:
-        # "" for less than one frame
+        """Return the transcript; "" for audio of less than one frame."""
         return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
@@ -220,8 +236,14 @@ class RecognitionTask(GridTask):
         errors = word_error_rate(texts, transcripts, self.language)
         scored = []
         for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
-            voice = unknown_voice(q.speaker, self.training_voices)
-            scored.append(ItemScore(q.id, q.passage, float(edits), float(words), voice))
+            item = ItemScore(
+                id=q.id,
+                group=q.passage,
+                numerator=float(edits),
+                denominator=float(words),
+                voice=unknown_voice(q.speaker, self.training_voices),
+            )
+            scored.append(item)
         return scored
 
 
@@ -232,11 +254,11 @@ class UnitsTask(GridTask):
     """The task compares the units of distorted speech with those of clean speech, of the same
     encoder and codebook.
 
-    The unit error is the number of edits between the run-length units of both, over the number of
-    units of clean speech (arXiv 2209.15483). Clean speech has no error by definition; in a
-    recording that could not be encoded every unit is missing.
-    source: a corpus, a manifest, a folder or a file; its units of clean speech are extracted into
-    `out` and kept there.
+    The unit error is the number of edits between the deduplicated units of both, over the number
+    of units of clean speech (arXiv 2209.15483). Clean speech has no error by definition; a
+    recording that could not be encoded counts as one without units.
+    source: a corpus, a manifest, a folder or a file of recordings; their units of clean speech are
+    extracted into `out` and kept there.
     """
 
     name = "units"
@@ -270,9 +292,14 @@ class UnitsTask(GridTask):
         for name, _ in self.items:
             units = features[name].units.tolist() if name in features else []
             clean = self.clean[name].units.tolist()
-            edits = Levenshtein.distance(clean, units)
-            voice = self.voices.get(name, "")
-            scored.append(ItemScore(name, name, float(edits), float(len(clean)), voice))
+            item = ItemScore(
+                id=name,
+                group=name,
+                numerator=float(Levenshtein.distance(clean, units)),
+                denominator=float(len(clean)),
+                voice=self.voices.get(name, ""),
+            )
+            scored.append(item)
         return scored
 
 
@@ -307,8 +334,15 @@ class AnswersTask(GridTask):
         scored = []
         for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
             if s.ff1 is not None:
-                voice, asker = voices[s.passage], voices[s.id]
-                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, voice, asker))
+                item = ItemScore(
+                    id=s.id,
+                    group=s.passage,
+                    numerator=s.ff1,
+                    denominator=1.0,
+                    voice=voices[s.passage],
+                    asker=voices[s.id],
+                )
+                scored.append(item)
         return scored
 
 
@@ -322,17 +356,25 @@ class TranscriptsTask(AnswersTask):
         passages = passages_with_questions(corpus)
         self.passages = [p for p in passages if p.text]
         self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
-        decisive = ("asr", "asr_weights", "decoding", "ngram")
-        recogniser = {name: x for name, x in system.card.items() if name in decisive}
+        about_recogniser = ("asr", "asr_weights", "decoding", "ngram")
+        recogniser = {name: x for name, x in system.card.items() if name in about_recogniser}
         data = data_hash(corpus.root, corpus.split)
         self.card = recogniser | {"data": data, "passages": len(passages)}
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        errors = word_errors(self.passages, {name: x.text for name, x in features.items()})
+        texts = {name: transcript.text for name, transcript in features.items()}
+        errors = word_errors(self.passages, texts)
         voices = voices_of(self.corpus)
         scored = []
         for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
-            scored.append(ItemScore(p.id, p.id, float(edits), float(words), voices[p.id]))
+            item = ItemScore(
+                id=p.id,
+                group=p.id,
+                numerator=float(edits),
+                denominator=float(words),
+                voice=voices[p.id],
+            )
+            scored.append(item)
         return scored
 
 
@@ -350,16 +392,16 @@ def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
     return tasks
 
 
-# ---- an encoder, and its tasks
+# ---- an encoder and its tasks
 
 
 @dataclass(frozen=True)
 class TestedEncoder:
-    """A tested encoder may come with readers and heads."""
+    """An encoder under test may come in a folder of models, with readers and heads."""
 
     name: str
     encoder: SharedEncoder
-    models: Path | None  # its folder of models (`systems`); None for an encoder alone
+    models: Path | None  # the folder of models (`systems`); None for an encoder alone
 
 
 def load_tested(
@@ -379,7 +421,7 @@ def load_tested(
         if task in WITH_MODELS:
             raise InputError(
                 f"the encoder {name} is not enough for the task {task}; give a folder of models "
-                "that has encoder/ and what else the task needs"
+                "that has encoder/ and the models of the task"
             )
     return TestedEncoder(name, SharedEncoder(load_encoder(where)), None)
 
@@ -387,7 +429,8 @@ def load_tested(
 def make_tasks(
     name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
 ) -> list[GridTask]:
-    """Make the scored tasks of a name in TASKS. data: its data; out: the folder of its head.
+    """Make the scored tasks of a name in TASKS: a cascade has two, its answers and its transcripts.
+    data: the data of the task; out: the folder of its head.
 
     Raises InputError for the data of another task, and for data without the split.
     """
@@ -422,8 +465,8 @@ def _make_head_task(
 def _make_recognition_task(
     models: Path | None, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
 ) -> RecognitionTask:
-    """Make the task of the CTC head of the models or, where there is none, of one that is trained
-    in `out`."""
+    """Make the task of the CTC head in the folder of models or, where there is none, of a head that
+    is trained in `out`."""
     if models and (models / "ctc").is_dir():
         return RecognitionTask(models / "ctc", data, encoder, o)
     head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
@@ -434,8 +477,8 @@ def _make_recognition_task(
 def _make_units_task(
     models: Path, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
 ) -> UnitsTask:
-    """Make the task of the units of the models. Those of clean speech are kept in `out` or, for
-    another split than test, beside it."""
+    """Make the task that compares units. The units of clean speech are kept in `out` or, for
+    another split than test, in a folder beside it."""
     extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
     folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
     return UnitsTask(extractor, data, folder, o)

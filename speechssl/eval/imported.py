@@ -1,4 +1,7 @@
-"""Score the answers of any other system in the same way as those of our own."""
+"""Score answers that any other system has written to a file: `speechssl evaluate predictions`.
+
+Rows, predictions and scores are those of `speechssl evaluate qa`, for `report` and `compare`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from speechssl.results import Row, append_rows, list_rows, read_rows, results_ta
 from speechssl.schema import convert
 from speechssl.text import answer_tokens
 
-IMPORTED = "imported"  # key in the card of a system that is not ours
+IMPORTED = "imported"  # key in the card of a system whose answers were imported
 
 
 def evaluate_predictions(o: Predictions) -> list[dict[str, Any]]:
@@ -61,14 +64,16 @@ def import_predictions(o: Predictions) -> str:
     The file is JSON with one value for each question: a text (SQuAD's format), a pair [start, end]
     in seconds, or an object with some of `text`, `start` and `end`; null or "" is no answer. A
     .jsonl is VoiceBench's (arXiv 2410.17196), whose main.py writes a line a question with its text,
-    `prompt`, and its answer, `response`. Scores are over all answerable questions. Those with no
-    answer given and those that are not in the file are counted separately, and score 0. Raises
-    InputError for a file that holds no predictions or a question that is not in the split, and for
-    the name of a system of ours that is in `o.out`.
+    `prompt`, and its answer, `response`. Scores are over all answerable questions. Questions
+    without an answer and those that are not in the file are counted separately, and score 0. Raises
+    InputError for a file that holds no predictions or a question that is not in the split, and
+    where `o.out` has answers of a system of `speechssl evaluate qa` under the same name.
     """
-    corpus, condition = load_corpus(o.corpus, o.split), parse_condition(o.condition)
-    given = _read_voicebench(o.file, corpus) if o.file.suffix == ".jsonl" else load_json(o.file)
-    answers = _parse_answers(given, o.file, corpus)
+    corpus = load_corpus(o.corpus, o.split)
+    condition = parse_condition(o.condition)
+    is_voicebench = o.file.suffix == ".jsonl"
+    values = _read_voicebench(o.file, corpus) if is_voicebench else load_json(o.file)
+    answers = _parse_answers(values, o.file, corpus)
     _check_seconds(o.file, answers, corpus)
     path = prediction_path(o.out, o.name, condition)
     for other in sorted(path.parent.glob("*.parquet")):
@@ -77,7 +82,7 @@ def import_predictions(o: Predictions) -> str:
                 f"{other} holds answers of a system of `evaluate`; give another --name than "
                 f"{o.name}, or another folder"
             )
-    in_file = sum(q.id in given for q in corpus.answerable)
+    in_file = sum(q.id in values for q in corpus.answerable)
     counts = {
         "answered": len(answers),
         "with no answer given": in_file - len(answers),
@@ -98,9 +103,19 @@ def import_predictions(o: Predictions) -> str:
     predictions = parse_predictions(rows, card)
     scores = score_questions(predictions, corpus)
     results = []
-    for metric, value in measure_scores(scores, METRICS, {}, corpus, o.seed).items():
-        cell = ("qa", o.name, "", condition.short, condition.snr_db, metric)
-        results.append(Row.from_interval(value, *cell, o.seed, file_hash))
+    for metric, interval in measure_scores(scores, METRICS, {}, corpus, o.seed).items():
+        row = Row.from_interval(
+            interval,
+            task="qa",
+            system=o.name,
+            encoder="",
+            condition=condition.short,
+            snr_db=condition.snr_db,
+            metric=metric,
+            seed=o.seed,
+            card=file_hash,
+        )
+        results.append(row)
     append_rows(o.out / "results.jsonl", results)
     lines = question_lines(scores, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
@@ -112,9 +127,17 @@ def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows
     """Make the rows of predictions, one for each answerable question."""
     rows = []
     for question in corpus.answerable:
-        row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
-        row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
-        rows.append({**row, **answers.get(question.id, {})})
+        answer = answers.get(question.id, {})
+        row = {
+            "id": question.id,
+            "passage": question.passage,
+            "confidence": None,
+            "answered": bool(answer),
+            "text": answer.get("text"),
+            "start": answer.get("start"),
+            "end": answer.get("end"),
+        }
+        rows.append(row)
     return rows
 
 
@@ -122,53 +145,56 @@ def _summarise(answers: Mapping[str, Mapping[str, Any]], counts: Mapping[str, in
     """Describe how many questions were answered, and in which forms."""
     with_times = sum(answer["start"] is not None for answer in answers.values())
     with_text = sum(answer["text"] is not None for answer in answers.values())
-    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+    counts_text = ", ".join(f"{count:,} {label}" for label, count in counts.items())
     return (
-        f"{parts}; scores are over all {sum(counts.values()):,} questions, of which all but the "
-        f"answered count 0; of the answers {with_times:,} have times and {with_text:,} text"
+        f"{counts_text}; scores are over all {sum(counts.values()):,} questions, of which all but "
+        f"the answered count 0; of the answers {with_times:,} have times and {with_text:,} text"
     )
 
 
 @dataclass(frozen=True)
 class VoiceBenchLine:
-    """A line of VoiceBench; its `reference` and the judge's `score` are not used."""
+    """A line of VoiceBench has these fields, besides `reference` and the judge's `score`, which are
+    not used."""
 
     prompt: str
     response: str
 
 
 def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
-    """Read responses by the ids of questions. The file has no ids: a prompt is the question, or
-    all questions, of the same words (`answer_tokens`).
+    """Read responses by the ids of questions. As the file has no ids, a prompt stands for all
+    questions that have the same words (`answer_tokens`).
 
-    Says on stderr how many prompts are none of them. Raises InputError where that is all.
+    Says on stderr how many prompts are no questions of the split. Raises InputError where all are
+    none.
     """
     ids: dict[tuple[str, ...], list[str]] = {}
     for question in corpus.questions:
         words = tuple(answer_tokens(question.written, question.language))
         ids.setdefault(words, []).append(question.id)
-    given: dict[str, str] = {}
-    prompts = unknown = 0
+    responses: dict[str, str] = {}
+    prompts = unknown = 0  # numbers of prompts
     for number, values in read_lines(file):
         line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
-        found = ids.get(tuple(answer_tokens(line.prompt, corpus.language)), [])
-        given |= dict.fromkeys(found, line.response)
+        prompt_ids = ids.get(tuple(answer_tokens(line.prompt, corpus.language)), [])
+        responses |= dict.fromkeys(prompt_ids, line.response)
         prompts += 1
-        unknown += not found
+        unknown += not prompt_ids
     sentence = (
         f"{file}: {unknown:,} of {prompts:,} prompts are no questions of "
         f"{corpus.root / corpus.split}"
     )
-    if not given:
+    if not responses:
         raise InputError(f"{sentence}; give its corpus and --split")
     if unknown:
         tqdm.write(f"{sentence}; left out", file=sys.stderr)
-    return given
+    return responses
 
 
-def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:
-    """Return text, start and end for every answerable question that is answered."""
-    if not isinstance(given, dict) or not given:
+def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:
+    """Return text, start and end for every answerable question that is answered. values: the
+    content of the file, by question."""
+    if not isinstance(values, dict) or not values:
         raise InputError(
             f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's "
             "scorer takes it"
@@ -176,7 +202,7 @@ def _parse_answers(given: Any, file: Path, corpus: Corpus) -> dict[str, dict[str
     ids = {q.id for q in corpus.questions}
     answerable = {q.id for q in corpus.answerable}
     answers = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in ids:
             raise InputError(
                 f"{file} has the question {name}, which is not in {corpus.root / corpus.split}; "
@@ -202,15 +228,16 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _parse_answer(value: Any) -> dict[str, Any]:
-    """Return text, start and end. Raises ValidationError or ValueError for a value that is no
-    answer."""
+    """Return text, start and end of an answer as the file has it. Raises ValidationError or
+    ValueError for a value that is no answer."""
     if isinstance(value, str):
         value = {"text": value}
     elif isinstance(value, list):
         start, end = value
         value = {"start": start, "end": end}
     answer = msgspec.convert(value, Answer)
-    if (answer.start is None) != (answer.end is None) or answer == Answer():
+    has_one_time = (answer.start is None) != (answer.end is None)
+    if has_one_time or answer == Answer():
         raise ValueError("something of it is missing")
     if answer.start is not None and not 0 <= answer.start <= (answer.end or 0.0) < math.inf:
         raise ValueError("it does not end after its start")
@@ -218,10 +245,10 @@ def _parse_answer(value: Any) -> dict[str, Any]:
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:
-    """Warn on stderr of answers that end after their recordings, and name the unit in which they
-    would not.
+    """Warn on stderr of answers that end after their passages, and name the unit of time in which
+    they would not.
 
-    Raises InputError where more than half of them do, which shows that they are not seconds.
+    Raises InputError where more than half of them do, which shows that they are not in seconds.
     """
     seconds = {q.id: corpus.passages[q.passage].seconds for q in corpus.questions}
     ends = {}

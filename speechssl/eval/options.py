@@ -1,4 +1,7 @@
-"""This module holds the options of `speechssl evaluate`."""
+"""These are the options of `speechssl evaluate`.
+
+The docstring of a verb's options is its help in the shell, and so are the texts of the options.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ ROWS = (
 )
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 CONDITION = "condition, as in `evaluate qa`"
-NOT_GIVEN: Any = None  # of a required option that is optional here
+NOT_GIVEN: Any = None  # the value of --encoder, required in `Parts`, where it is not given here
 # metrics of spoken QA, multiple choice and retrieval; `compare` takes the first that was measured
 Metric = Literal["ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10"]
 TEST = "test"  # the grid of this split lies in OUT itself, those of others in OUT/SPLIT

@@ -1,4 +1,4 @@
-"""Step 2 of an evaluation, predict: features -> the answers of a system, a row for each question.
+"""Predict a system's answers from features, a row for each question: step 2 of an evaluation.
 
 `predictions/<system>/<condition>.parquet` has the rows of a system under a condition, and in the
 metadata of its schema their card. A file is whole or absent. It is made again where its inputs have
@@ -73,7 +73,7 @@ def prediction_path(out: Path, system: str, condition: Condition) -> Path:
 
 
 def read_predictions(path: Path) -> dict[str, Any]:
-    """Read predictions; see `parse_predictions`."""
+    """Read a file of predictions, in the form of `parse_predictions`."""
     return parse_predictions(*read_items(path))
 
 
@@ -97,8 +97,11 @@ def parse_predictions(rows: Rows, card: Mapping[str, Any]) -> dict[str, Any]:
 def answer_questions(
     system: System, corpus: Corpus, features: Mapping[str, Any], where: str
 ) -> Rows:
-    """Answer all questions; unknown times are None. features: of the recordings, by id; a question
-    without features of itself or its passage is not answered. where: for the progress bar."""
+    """Make a row for every answerable question; unknown times are None.
+
+    features: those of the recordings, by id; a question is not answered where its own or those of
+    its passage are missing. where: the condition, for the progress bar.
+    """
     encoded = [q for q in corpus.answerable if q.id in features and q.passage in features]
     items = [(features[q.id], features[q.passage]) for q in encoded]
     answers: list[TimedAnswer] = []
@@ -112,14 +115,15 @@ def answer_questions(
         row = describe_question(question, features) | {"answered": bool(answer)}
         for name in ("text", "start", "end", "confidence"):
             value = answer.get(name)
-            row[name] = None if value != value else value  # NaN becomes None
+            is_nan = value != value
+            row[name] = None if is_nan else value
         rows.append(row)
     return rows
 
 
 def describe_question(question: Question, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin the row of a question: its id and passage, and the transcripts of both, None without a
-    recogniser."""
+    """Make the first columns of a question's row: the ids of question and passage, and the
+    transcripts of both, which are None without a recogniser."""
     from speechssl.cascade.data import Transcript  # loads torch, which reports do not need
 
     row: dict[str, Any] = {"id": question.id, "passage": question.passage}
@@ -138,27 +142,28 @@ def check_names(systems: Sequence[Any], out: Path) -> None:
     with an earlier evaluation."""
     by_name: dict[str, Any] = {}
     for system in systems:
-        part = find_difference(by_name.setdefault(system.name, system).card, system.card)
-        if part:
+        first = by_name.setdefault(system.name, system)
+        key = find_difference(first.card, system.card)
+        if key:
             raise InputError(
-                f"two systems with another {part} would be called {system.name}; "
+                f"two systems with another {key} would be called {system.name}; "
                 "evaluate them one by one into two folders"
             )
     for name, system in by_name.items():
         for path in sorted((out / "predictions" / name).glob("*.parquet")):
             old = read_card(path)["card"]
-            part = find_difference(old, system.card)
-            if part:
+            key = find_difference(old, system.card)
+            if key:
                 raise InputError(
-                    f"{path} was made by another {name}, with another {part} ({old.get(part)}); "
+                    f"{path} was made by another {name}, with another {key} ({old.get(key)}); "
                     "evaluate this one into another folder"
                 )
 
 
 def find_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    """Find a part in which two cards differ; "" where they belong to the same system. Seeds of
+    """Find a key in which two cards differ; "" where they belong to the same system. The seeds of
     simulated errors may differ."""
-    for part in {**new, **old}:
-        if part != "seed" and hash_json(old.get(part)) != hash_json(new.get(part)):
-            return part
+    for key in {**new, **old}:
+        if key != "seed" and hash_json(old.get(key)) != hash_json(new.get(key)):
+            return key
     return ""

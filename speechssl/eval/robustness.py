@@ -1,7 +1,8 @@
-"""Fill the robustness grid: encoders x tasks x conditions, every cell a file of scores of items.
+"""Fill the robustness grid: encoders x tasks x conditions. Every cell is a file of scores of items,
+OUT/scores/<encoder>/<task>-<metric>/<condition>.parquet.
 
-A killed run goes on with the files that are missing. Heads lie in out/heads. Results of another
-split than test lie in out/<split>, so that scores for choosing settings are never mixed with
+A killed run goes on with the files that are missing. Heads are in OUT/heads. Results of another
+split than test are in OUT/<split>, so that scores for choosing settings are never mixed with
 published scores.
 """
 
@@ -27,7 +28,12 @@ from speechssl.eval.conditions import (
     name_utterances,
     normalise_paths,
 )
-from speechssl.eval.degradation import Grid, degradation, degradation_tables, score_tables
+from speechssl.eval.degradation import (
+    Grid,
+    make_degradation_tables,
+    make_score_tables,
+    measure_degradation,
+)
 from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
 from speechssl.eval.grid_tasks import TASKS, GridTask, load_tested, make_tasks
 from speechssl.eval.options import TEST, Robustness
@@ -51,7 +57,7 @@ def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
 
 
 def results_folder(o: Robustness) -> Path:
-    """Return the folder of noise, scores and tables."""
+    """Return the folder of noise.jsonl, scores/ and the tables."""
     return o.out if o.split == TEST else o.out / o.split
 
 
@@ -89,9 +95,9 @@ def run_robustness(o: Robustness) -> str:
     mixtures = freeze_mixtures(distorter, recordings, conditions, out / "noise.jsonl", o.workers)
     for encoder, encoder_tasks in tasks.items():
         for number, setting in enumerate(settings, 1):
-            what = f"{encoder}, {setting.label} ({number} of {len(settings)})"
+            title = f"{encoder}, {setting.label} ({number} of {len(settings)})"
             folder = out / "scores" / encoder
-            score_missing(encoder_tasks, setting, folder, mixtures, utterances, o.workers, what)
+            score_missing(encoder_tasks, setting, folder, mixtures, utterances, o.workers, title)
 
     grid = read_grid(tasks, settings, out, o.seed)
     append_rows(out / "results.jsonl", make_rows(grid, tasks, distorter))
@@ -112,14 +118,15 @@ def _find_data(o: Robustness) -> dict[str, Path]:
 def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
     """Write degradation.json and tables.md, and return the tables."""
     out = results_folder(o)
-    values = degradation(grid)
+    values = measure_degradation(grid)
     synthetic_tasks = [task for task, where in data.items() if synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(synthetic_tasks)}." if synthetic_tasks else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
     tables = []
-    for t in (*degradation_tables(values), *score_tables(grid, o.noise.at)):
-        tables.append(replace(t, note=" ".join(filter(None, [t.note, *notes]))))
-    write_json(out / "degradation.json", values | {"tables": [t.values for t in tables]})
+    for table in (*make_degradation_tables(values), *make_score_tables(grid, o.noise.at)):
+        note = " ".join(filter(None, [table.note, *notes]))
+        tables.append(replace(table, note=note))
+    write_json(out / "degradation.json", values | {"tables": [table.values for table in tables]})
     write_text(out / "tables.md", markdown(tables))
     return "\n\n".join(table.text for table in tables)
 
@@ -136,10 +143,10 @@ def score_missing(
     mixtures: FrozenMixtures,
     utterances: Mapping[Item, str],
     workers: int,
-    what: str,
+    title: str,
 ) -> None:
-    """Encode and score the tasks of an encoder whose files are missing. utterances: the names of
-    `name_utterances`.
+    """Encode and score the tasks of an encoder whose files are missing. folder: that of the
+    encoder's scores; utterances: the names of `name_utterances`; title: of the progress bar.
 
     Recordings that cannot be read count as wrong, and are tried again by the next run. Raises
     InputError for missing or unreadable noise, and where no recording of a task can be encoded.
@@ -155,11 +162,11 @@ def score_missing(
         path = score_path(folder, task, setting)
         if not is_current(path, made_from):
             store = FeatureStore(path.with_suffix(".features"), made_from)
-            jobs.append(Job(task.label, task.encode, items, True, store))
+            jobs.append(Job(task.label, task.encode, items, needs_audio=True, store=store))
             missing.append((task, path, store, items))
             recordings |= {name: Recording(name, item.path) for name, item in items.items()}
     encoded = encode_recordings(
-        jobs, recordings.values(), setting.condition, mixtures, workers, what
+        jobs, recordings.values(), setting.condition, mixtures, workers, title
     )
     for task, path, store, items in missing:
         task_features = encoded[task.label]
@@ -184,7 +191,7 @@ def score_missing(
 def read_grid(
     tasks: Mapping[str, Sequence[GridTask]], settings: Sequence[Setting], out: Path, seed: int
 ) -> Grid:
-    """Read the scores of all cells; recordings that failed are reported."""
+    """Read the scores of all cells into a grid, and report the recordings that failed."""
     items, units = {}, {}
     for encoder, encoder_tasks in tasks.items():
         for setting in settings:
@@ -202,8 +209,8 @@ def read_grid(
 def make_rows(
     grid: Grid, tasks: Mapping[str, Sequence[GridTask]], distorter: Distorter
 ) -> list[Row]:
-    """Make the row of every cell. A system of spoken question answering is a task of the grid; in
-    rows its task is qa."""
+    """Make the row of every cell. The grid has each system of spoken question answering as a task;
+    in rows the task of all of them is qa."""
     cards = {}
     for encoder, encoder_tasks in tasks.items():
         for task in encoder_tasks:
@@ -215,8 +222,17 @@ def make_rows(
             task_name, system = "qa", name
         else:
             task_name, system = name, "units" if name == "units" else HEAD
-        place = (task_name, system, encoder, setting.name, setting.snr_db, metric)
-        snr_over = distorter.card(setting.condition).get("snr_over", "")
-        card, interval = cards[encoder, (name, metric)], grid.scores[cell].interval
-        rows.append(Row.from_interval(interval, *place, grid.seed, card, snr_over))
+        row = Row.from_interval(
+            grid.scores[cell].interval,
+            task=task_name,
+            system=system,
+            encoder=encoder,
+            condition=setting.name,
+            snr_db=setting.snr_db,
+            metric=metric,
+            seed=grid.seed,
+            card=cards[encoder, (name, metric)],
+            snr_over=distorter.card(setting.condition).get("snr_over", ""),
+        )
+        rows.append(row)
     return rows

@@ -1,8 +1,8 @@
-"""Step 3 of an evaluation, score: predictions -> scores of every question, and rows of results.
+"""Score predictions question by question, and make rows of results: step 3 of an evaluation.
 
-`scores/<system>/<condition>.parquet` has a row for each question and a card that names the corpus;
-a comparison needs nothing else. The rows of all systems on a corpus are about the same questions,
-in the order of the manifest.
+`scores/<system>/<condition>.parquet` has a line for each question and a card that names the corpus;
+a comparison needs nothing else. The files of all systems on a corpus have the same questions, in
+the order of the manifest.
 """
 
 from __future__ import annotations
@@ -57,14 +57,16 @@ METRICS = ("ff1", "aos", "em", "f1")
 
 @cache
 def _rules() -> dict[str, Any]:
-    """Read answer_types.yaml."""
+    """Read answer_types.yaml: by language the patterns of kinds of answers, tried in their order,
+    `asked` on the question and then `form` on the answer."""
     file = resources.files("speechssl.eval").joinpath("answer_types.yaml")
     return dict(yaml.safe_load(file.read_text("utf-8")))
 
 
 def answer_type(question: str, answer: str, language: str) -> str:
-    """Return the kind of an answer by the names in answer_types.yaml; "other" in a language of
-    which answers are scored alone. Raises InputError for a language without text rules."""
+    """Return the kind of an answer, a name in answer_types.yaml; "other" in a language of
+    ANSWERS_ONLY, whose answers can be scored but not told apart. Raises InputError for a language
+    without text rules."""
     if language in ANSWERS_ONLY:
         return "other"
     language = language_of(language)
@@ -78,9 +80,10 @@ def answer_type(question: str, answer: str, language: str) -> str:
     small_words = _rules()["small"].split()
     words = re.findall(r"[^\W\d_]+", answer)  # runs of letters, such as "de" and "Gaulle"
     words = [word for word in words if word.lower() not in small_words]
+    are_capitalised = bool(words) and all(word[0].isupper() for word in words)
     # in a text without any small letters capitals tell nothing
     has_small_letters = any(letter.islower() for letter in answer + question)
-    if language == "en" and words and has_small_letters and all(w[0].isupper() for w in words):
+    if language == "en" and are_capitalised and has_small_letters:
         return "proper noun"
     return "other"
 
@@ -90,7 +93,7 @@ def answer_type(question: str, answer: str, language: str) -> str:
 #     right             FF1 (of an answer without times: F1 of its words) is RIGHT or more
 #     too long          FF1 is less, and the answer has half of the gold answer or more
 #     too short         FF1 is less, and half of the answer or more lies in the gold answer
-#     little overlap    they share less than half of either
+#     little overlap    they share something, but less than half of either
 #     no overlap        they share nothing
 #     no answer         the system predicted nothing, or could not be asked
 #
@@ -102,8 +105,8 @@ RIGHT = 0.5
 
 
 def error_type(shared: float, predicted: float, gold: float) -> str:
-    """Return one of ERRORS. shared: common to the predicted and the gold answer; predicted, gold:
-    their lengths; all in seconds or words, gold above 0."""
+    """Return one of ERRORS. predicted, gold: lengths of the predicted and the gold answer, gold
+    above 0; shared: the length of what both have in common; all in seconds or in words."""
     if predicted <= 0:
         return "no answer"
     if 2 * shared / (predicted + gold) >= RIGHT:
@@ -130,17 +133,17 @@ class QuestionScore:
     # None where the system gives no text
     em: float | None
     f1: float | None
-    error: str = ""  # one of ERRORS; "" where neither times nor words can tell
+    error: str = ""  # one of ERRORS; "" where the answer has neither times nor words to tell it
 
 
 def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[QuestionScore]:
     """Score every answerable question over all its annotations; one that could not be answered
     scores 0."""
     answers = predictions["answers"]
-    texts = [a["text"] for a in answers.values()]
+    texts = [answer["text"] for answer in answers.values()]
     has_text = bool(predictions["transcripts"]) or any(text is not None for text in texts)
     # an empty answer never has times, so that it does not tell whether the system gives them
-    starts = [a["start"] for a in answers.values() if a["text"] != ""]
+    starts = [answer["start"] for answer in answers.values() if answer["text"] != ""]
     has_times = not starts or any(start is not None for start in starts)
     scores = []
     for question in corpus.answerable:
@@ -152,30 +155,32 @@ def score_questions(predictions: Mapping[str, Any], corpus: Corpus) -> list[Ques
 def _score_question(
     question: Question, answer: Mapping[str, Any] | None, *, has_text: bool, has_times: bool
 ) -> QuestionScore:
-    """Score an answer, or None where there is none. has_text, has_times: whether the system gives
-    text and times."""
-    gold = []
-    for a in question.answers if has_times else ():
-        if a.start is not None and a.end is not None:
-            gold.append((a.start, a.end))
+    """Score the answer to a question; None stands for no answer. has_text, has_times: whether the
+    system gives text and times."""
+    gold_spans = []
+    if has_times:
+        for gold in question.answers:
+            if gold.start is not None and gold.end is not None:
+                gold_spans.append((gold.start, gold.end))
+    gold_texts = [gold.text for gold in question.answers]
     span = None
     if answer and (answer["end"] or 0) > (answer["start"] or 0):
         span = answer["start"], answer["end"]
-    texts = [a.text for a in question.answers]
-    predicted = answer["text"] if answer else ""
+    text = answer["text"] if answer else ""
+    language = question.language
     error = ""
-    if gold:
-        error = _time_error(span, gold)
+    if gold_spans:
+        error = _time_error(span, gold_spans)
     elif has_text:
-        error = _word_error(predicted or "", texts, question.language)
+        error = _word_error(text or "", gold_texts, language)
     return QuestionScore(
-        question.id,
-        question.passage,
-        frame_f1(span, gold) if gold else None,
-        overlap_score(span, gold) if gold else None,
-        exact_match(predicted, texts, question.language) if has_text else None,
-        token_f1(predicted, texts, question.language) if has_text else None,
-        error,
+        id=question.id,
+        passage=question.passage,
+        ff1=frame_f1(span, gold_spans) if gold_spans else None,
+        aos=overlap_score(span, gold_spans) if gold_spans else None,
+        em=exact_match(text, gold_texts, language) if has_text else None,
+        f1=token_f1(text, gold_texts, language) if has_text else None,
+        error=error,
     )
 
 
@@ -211,9 +216,10 @@ def measure_scores(
     """Return the value of every metric with its 95 % bootstrap interval, which draws the units of
     `passage_units`.
 
-    scored: scores with `id`, `passage` and the metrics. A metric is the mean over the questions
-    that have it. Systems with transcripts also have the WER (zh: CER) over the passages of these
-    questions; in a passage that could not be recognised every word is missing, as in `compare`.
+    scored: scores of questions, with `id`, `passage` and the metrics. A metric is the mean over the
+    questions that have it. Systems with transcripts also have the WER (zh: CER) over the passages
+    of these questions; in a passage that could not be recognised every word is missing, as in
+    `compare`.
     """
     values: dict[str, Interval] = {}
     for metric in metrics:
@@ -233,22 +239,22 @@ def measure_scores(
 
 
 def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
-    """Count the word errors in the transcripts of one passage or more; without a transcript every
-    word is an error."""
+    """Count the word errors in the transcripts of passages, of which there must be one; every word
+    of a passage without a transcript is an error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
     return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
 
 
 def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> str:
-    """Find whether a system was trained or chosen on a corpus: a key of `results.SEEN`; "" where
-    nothing is known.
+    """Find out whether a system was trained or chosen on a split, and return the first key of
+    `results.SEEN` that holds; "" where nothing is known.
 
     data: hash of the split. parts: folders of models; the cards of the system's models in them name
     their data, and `QUESTIONS` beside a card has the hashes of a reader's questions.
     """
     hashes = _strings(system.card)
     questions = hash_questions(corpus.questions)
-    found = set()
+    keys = set()
     for folder in parts:
         for pattern in ("card.json", "*.card.json", "*/card.json"):
             for path in folder.glob(pattern):
@@ -256,17 +262,17 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
                 if not hashes & {card.get("weights"), card.get("hash")}:
                     continue
                 if data in training_data(card):
-                    found.add("trained")
+                    keys.add("trained")
                 if _has_questions(path.parent / QUESTIONS, questions):
-                    found.add("questions")
+                    keys.add("questions")
                 if card.get("eval_data") == data:
-                    found.add("chosen")
-    return next((seen for seen in SEEN if seen in found), "")
+                    keys.add("chosen")
+    return next((key for key in SEEN if key in keys), "")
 
 
 def _has_questions(file: Path, questions: np.ndarray) -> bool:
-    """Return whether a file of hashes has one in a hundred of these questions, and two at least;
-    fewer short ones may have the same words by chance."""
+    """Return whether a file of hashes has at least one in a hundred of these questions, and at
+    least two; fewer may have the same words by chance."""
     if not file.is_file():
         return False
     known = int(np.isin(questions, np.load(file)).sum())
@@ -296,9 +302,9 @@ def write_scores(
     predictions: Mapping[str, Any],
     **facts: Any,
 ) -> None:
-    """Write the scores of questions with their card. lines: with `id`, `passage`, and scores, 0 to
-    1, by metric; predictions: of the same system and condition; facts: further entries of the card.
-    """
+    """Write the scores of questions with their card. lines: for each question its `id`, `passage`,
+    and scores, 0 to 1, by metric; predictions: those that were scored; facts: further entries of
+    the card."""
     source = corpus_card(corpus.root)
     synthetic = str(source.get("synthetic", ""))
     if not synthetic and any(r.synthetic for r in corpus.records):
@@ -326,8 +332,8 @@ def question_lines(
     transcripts: Mapping[str, str],
     metrics: Sequence[str] = (*METRICS, "error"),
 ) -> Rows:
-    """Make the lines of spoken question answering and retrieval. Length and type of the answer are
-    those of its first annotation; unknown values are None.
+    """Make the lines of spoken question answering and retrieval, one a question. Length and type of
+    the answer are those of its first annotation; unknown values are None.
 
     scored: scores with `id` and the metrics; transcripts: of the passages by id, {} for a system
     without transcripts.
@@ -353,8 +359,8 @@ def question_lines(
 def choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> Rows:
-    """Make the lines of multiple choice: the scores, and the errors in the passage. transcripts: of
-    the passages by id, {} for a system without transcripts."""
+    """Make the lines of multiple choice, one a question. transcripts: those of the passages by id,
+    {} for a system without transcripts."""
     facts = _passage_facts(scored, corpus, transcripts)
     return [asdict(score) | facts[score.id] for score in scored]
 
@@ -364,25 +370,26 @@ def _passage_facts(
 ) -> dict[str, dict[str, Any]]:
     """Return facts about the passage of every question, by the question's id.
 
-    passage: its id. voice, asker: the voices of passage and question, "" where they are unknown or
-    were heard in training (`data.records.voices_of`). passage_errors, passage_words: word errors
-    and words of the passage; None for a system without transcripts.
+    `passage` is its id; `voice` and `asker` are the voices of passage and question, "" where they
+    are unknown or were heard in training (`data.records.voices_of`); `passage_errors` and
+    `passage_words` are the word errors and words of the passage, None for a system without
+    transcripts.
     """
     voices = voices_of(corpus)
     passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
     counts: dict[str, tuple[int, int]] = {}
     if passages:
         errors = word_errors(passages, transcripts)
-        for p, edits, words in zip(passages, errors.errors, errors.words, strict=True):
-            counts[p.id] = int(edits), int(words)
+        for p, n_errors, n_words in zip(passages, errors.errors, errors.words, strict=True):
+            counts[p.id] = int(n_errors), int(n_words)
     facts = {}
     for score in scored:
-        count = counts.get(score.passage)
+        edits, words = counts.get(score.passage, (None, None))
         facts[score.id] = {
             "passage": score.passage,
             "voice": voices[score.passage],
             "asker": voices.get(score.id, ""),
-            "passage_errors": count[0] if count else None,
-            "passage_words": count[1] if count else None,
+            "passage_errors": edits,
+            "passage_words": words,
         }
     return facts

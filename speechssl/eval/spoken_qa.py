@@ -1,9 +1,10 @@
-"""Evaluate spoken question answering: systems x conditions on the questions of a split.
+"""Evaluate spoken question answering: every system under every condition on the questions of a
+split.
 
-`evaluate_task` takes three steps with files between them (`encode`, `predict`, `score`), for
-multiple choice (`choice`) as well. In every condition all recordings are distorted, and encoded
-once. Systems that read text are evaluated in clean speech alone, because noise does not change
-text.
+`evaluate_task` takes three steps with files between them (`encode`, `predict`, `score`); multiple
+choice (`choice`) uses it too. In every condition all recordings are distorted, and encoded once by
+each system. Systems that read text are evaluated in clean speech alone, because noise does not
+change text.
 """
 
 from __future__ import annotations
@@ -81,11 +82,11 @@ def make_setup(o: Conditions, models: str, *parts: Path) -> Setup:
 
 
 class Scored(NamedTuple):
-    """The scores of one system under one condition."""
+    """One system under one condition has these scores."""
 
-    scores: Sequence[Any]  # of questions, with `id`, `passage` and the metrics
-    lines: Rows  # what `compare` reads, a line for each question
-    transcripts: Mapping[str, str]  # of passages, by id
+    scores: Sequence[Any]  # the score of each question, with `id`, `passage` and the metrics
+    lines: Rows  # the lines of the file that `compare` reads, one a question
+    transcripts: Mapping[str, str]  # those of passages, by id
 
 
 class Task(ABC):
@@ -97,7 +98,7 @@ class Task(ABC):
 
     name: str  # "qa", "choice", "retrieval"
     metrics: Sequence[str]
-    questions: Sequence[str]  # ids of the questions; they decide the predictions
+    questions: Sequence[str]  # ids; predictions for other questions are made again
 
     def __init__(self, corpus: Corpus) -> None:
         self.corpus = corpus
@@ -112,8 +113,8 @@ class Task(ABC):
 
     @abstractmethod
     def predict(self, system: Any, features: Mapping[str, Any], where: str) -> Rows:
-        """Make a row for each question. features: by recording; where: condition, for the progress
-        bar."""
+        """Make a row of predictions for each question. features: by recording; where: the
+        condition, for the progress bar."""
 
     @abstractmethod
     def score(self, system: Any, predictions: Mapping[str, Any]) -> Scored:
@@ -126,8 +127,8 @@ class Task(ABC):
 def evaluate_task(
     task: Task, rounds: Sequence[tuple[Condition, Sequence[Any]]], setup: Setup
 ) -> list[Row]:
-    """Return the rows of every system in every condition; predictions are made where they are
-    missing. rounds: each condition with the systems that are evaluated under it."""
+    """Return the rows of results of every system in every condition; predictions are made where
+    they are missing. rounds: each condition with the systems that are evaluated under it."""
     all_systems = [system for _, systems in rounds for system in systems]
     check_names(all_systems, setup.out)
     split = task.corpus.root / task.corpus.split
@@ -135,10 +136,10 @@ def evaluate_task(
     seen = {}
     for system in all_systems:
         seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
-    for name, how in seen.items():
-        if how:
-            about = f"{SEEN[how].lower()}, {split}; it may score less on other data"
-            print(f"{name}: {about}", file=sys.stderr)
+    for name, key in seen.items():
+        if key:
+            warning = f"{SEEN[key].lower()}, {split}; it may score less on other data"
+            print(f"{name}: {warning}", file=sys.stderr)
     rows: list[Row] = []
     for condition, systems in rounds:
         by_name = {system.name: system for system in systems}  # the options may name one twice
@@ -175,8 +176,8 @@ def encode_and_predict(
             needs_audio = getattr(system, "needs_audio", True)
             jobs.append(Job(system.name, system.encode, names, needs_audio, store))
     recordings = task.list_recordings() if jobs else []
-    what = f"encoding, {condition.label}"
-    encoded = encode_recordings(jobs, recordings, condition, distorter, setup.workers, what)
+    title = f"encoding, {condition.label}"
+    encoded = encode_recordings(jobs, recordings, condition, distorter, setup.workers, title)
     for system, path, store in missing:
         system_features = encoded.get(system.name, Encoded())
         system_features.check(f"{system.name}, {condition.label}")
@@ -197,23 +198,32 @@ def score_system(
     task: Task, system: Any, condition: Condition, setup: Setup, seen: str
 ) -> list[Row]:
     """Score the predictions of a system under a condition: write the scores of questions, and
-    return the rows. Failed recordings are reported."""
+    return the rows of results. Failed recordings are reported. seen: `Row.seen`."""
     predictions = read_predictions(prediction_path(setup.out, system.name, condition))
     label = f"{system.name}, {condition.label}"
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
     scored = task.score(system, predictions)
-    facts = {"encoder": "" if "baseline" in system.card else setup.models}
+    encoder = "" if "baseline" in system.card else setup.models
+    facts = {"encoder": encoder}
     if seen:
         facts["seen"] = seen
     out, corpus, seed = setup.out, task.corpus, setup.distorter.seed
     write_scores(out, system.name, condition, scored.lines, corpus, predictions, **facts)
-    snr_over = predictions.get("snr_over", "")
-    card = hash_json(dict(system.card))
     rows = []
-    values = measure_scores(scored.scores, task.metrics, scored.transcripts, corpus, seed)
-    for metric, value in values.items():
-        cell = (system.name, facts["encoder"], condition.short, condition.snr_db, metric)
-        row = Row.from_interval(value, task.name, *cell, seed, card, snr_over)
+    intervals = measure_scores(scored.scores, task.metrics, scored.transcripts, corpus, seed)
+    for metric, interval in intervals.items():
+        row = Row.from_interval(
+            interval,
+            task=task.name,
+            system=system.name,
+            encoder=encoder,
+            condition=condition.short,
+            snr_db=condition.snr_db,
+            metric=metric,
+            seed=seed,
+            card=hash_json(dict(system.card)),
+            snr_over=predictions.get("snr_over", ""),
+        )
         rows.append(replace(row, seen=seen))
     return rows
 
@@ -244,8 +254,8 @@ def list_rounds(
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> list[Recording]:
-    """List the recordings of records; a question that is only text has an error in the place of a
-    path."""
+    """List the recordings of records. That of a question that is only text has an error in the
+    place of a path."""
     recordings = []
     for record in records:
         path: Path | InputError
@@ -272,7 +282,7 @@ def run_evaluation(o: Qa) -> str:
     """Evaluate, append the rows, and return the table of everything in `o.out`/results.jsonl."""
     if o.parts.dual is None:
         return _evaluate_models(o, model_folder(o.models))
-    # the folder of the reader, because two readers may have the same encoder
+    # the models are named after the reader, because two readers may have the same encoder
     label = o.label or "/".join(o.parts.dual.parts[-2:])
     with link_parts(o.parts) as folder:
         return _evaluate_models(replace(o, label=label), folder)
@@ -300,20 +310,21 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         "condition": len(conditions),
         "question": len(data.answerable),
     }
-    counts = ", ".join(describe_range([size], what) for what, size in sizes.items())
+    counts = ", ".join(describe_range([size], noun) for noun, size in sizes.items())
     summary = f"{o.out}: {counts}; next: `speechssl report {o.out} {o.corpus}`"
     return f"{table_of_rows(o, conditions)}\n\n{summary}"
 
 
 def name_models(folder: Path) -> str:
-    """Return the name of a folder of models in rows."""
+    """Return the name of a folder of models in rows: its own, with that of the folder around it
+    unless this is models/."""
     if folder.parent.name in ("models", ""):
         return folder.name
     return f"{folder.parent.name}/{folder.name}"
 
 
 def append_results(out: Path, rows: Sequence[Row]) -> None:
-    """Add rows to `out`/results.jsonl; one model under two names is one row."""
+    """Add rows to `out`/results.jsonl; results of one model under two names become one row."""
     append_rows(out / "results.jsonl", rows, by_content=True)
 
 
@@ -330,8 +341,8 @@ def evaluate(
     conditions: Sequence[Condition],
     setup: Setup,
 ) -> list[Row]:
-    """Fill in the predictions that are missing and return the rows of all of them. Raises
-    InputError without questions."""
+    """Evaluate systems under conditions and return the rows of results. Raises InputError as
+    `list_rounds` does."""
     task = SpokenQa(corpus)
     rounds = list_rounds(systems, corpus, conditions, setup.distorter)
     if any(s.needs_audio for s in systems):
@@ -353,6 +364,7 @@ class SpokenQa(Task):
             *passages_with_questions(corpus),
             *corpus.answerable,
         ]
+        # the questions that have no recording, by id
         self.text_only = {q.id: q for q in corpus.answerable if not q.audio and q.text.strip()}
 
     def list_recordings(self) -> list[Recording]:
@@ -364,8 +376,10 @@ class SpokenQa(Task):
 
     def predict(self, system: System, features: Mapping[str, Any], where: str) -> Rows:
         if isinstance(system, CascadeSystem) and _has_recogniser(system):
+            written = {}
             for name, question in self.text_only.items():
-                features = {**features, name: system.read(question.text, question.language)}
+                written[name] = system.read(question.text, question.language)
+            features = {**features, **written}
         return answer_questions(system, self.corpus, features, where)
 
     def score(self, system: System, predictions: Mapping[str, Any]) -> Scored:

@@ -2,7 +2,7 @@
 
 `run_superb` makes a plan (`superb_plan`) and freezes the noise of the test sets. For each encoder
 it then trains the heads of all tasks (`train_parts`) and scores them (`superb_scores`). Last it
-makes the tables of the rows (`superb_tables`). The output folder has
+makes the tables of the rows (`make_superb_tables`). The output folder has
 
 features/<encoder>/<key>          hidden states, which may be deleted
 noise.jsonl                       the mixtures, frozen before anything is encoded
@@ -31,6 +31,7 @@ from speechssl.eval.superb_plan import (
     HeadName,
     Heads,
     Plan,
+    TaskPart,
     freeze_audio,
     load_benchmarked,
     make_plan,
@@ -57,7 +58,7 @@ from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.transcription import Speech, train_language_model
 from speechssl.superb.train import HeadRun, TrainedHead, load_head, predict, train_heads
 
-GROUPS = ("clean", "seen", "unseen")  # of conditions
+GROUPS = ("clean", "seen", "unseen")  # of conditions, as in `conditions.Setting`
 Cells = dict[tuple[str, ...], list[Row]]  # rows by task, metric, encoder and group
 Measure = tuple[str, str]  # task and metric
 
@@ -80,14 +81,16 @@ def run_superb(o: Superb) -> str:
     """
     plan = make_plan(o)
     if "asr" in plan.parts and o.lm:
-        read_language_model(o.lm)  # raises its errors before the training
+        read_language_model(o.lm)  # so that a damaged file is refused before the training
     audio = [] if o.train_only else freeze_audio(plan)  # before any encoder runs
     names = []
     for name in plan.encoders:
         encoder = load_benchmarked(name, plan)
         names.append(encoder.name)
         heads = train_parts(encoder, plan)
-        for task, parts in plan.parts.items() if audio else ():
+        if o.train_only:
+            continue
+        for task, parts in plan.parts.items():
             score_task(encoder, parts, heads, audio, plan)
             tqdm.write(f"{encoder.name}: {task} ({ABOUT[task]}) is evaluated", file=sys.stderr)
     if o.train_only:
@@ -99,15 +102,16 @@ def run_superb(o: Superb) -> str:
 
 
 def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
-    """Write superb.md from all rows of the folder, and return its tables as text."""
+    """Write superb.md from all rows of the folder, and return its tables as text. encoders: names
+    of those that have columns."""
     o = plan.options
     snr_overs = ("", o.noise.snr_over)  # "" in rows of clean speech
     rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in snr_overs]
-    tables = superb_tables(rows, encoders, o.noise.at)
+    tables = make_superb_tables(rows, encoders, o.noise.at)
     note = snr_note(o.noise.snr_over)
     notes = [note] if note else []
-    text = "\n\n".join([*(table.markdown for table in tables), *notes])
-    write_text(o.out / "superb.md", f"{text}\n")
+    markdown = "\n\n".join([*(table.markdown for table in tables), *notes])
+    write_text(o.out / "superb.md", f"{markdown}\n")
     return "\n\n".join([*(table.text for table in tables), *notes])
 
 
@@ -116,19 +120,29 @@ def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
 
 def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
     """Train the heads that are missing: with the first seed at every learning rate of the sweep,
-    with other seeds at the rate that was best then."""
+    with other seeds at the rate that was best with the first."""
     o, cache = plan.options, encoder.cache
-    parts = [part for task in plan.parts if task != QBE for part in plan.parts[task]]
+    parts: list[TaskPart] = []
+    for name, task_parts in plan.parts.items():
+        if name != QBE:  # which has no head
+            parts += task_parts
     # all are made before any features are computed, so that their errors come first
     tasks = [part.make(cache.encoder.grid) for part in parts]
     runs = []
     for part, (task, preset) in zip(parts, tasks, strict=True):
-        steps, batch = o.steps or preset.steps, o.batch or preset.batch
+        steps = o.steps or preset.steps
+        batch = o.batch or preset.batch
         settings = replace(preset, steps=steps, every=min(preset.every, steps), batch=batch)
-        folder = o.out / "heads" / encoder.name / part.label
-        loader = cache.loader(task) if encoder.tuning is None else cache.online(task)
-        rates = o.learning_rates or (settings.learning_rate,)
-        run = HeadRun(task, loader, settings, 0, folder, encoder.device, encoder.tuning, rates)
+        run = HeadRun(
+            task=task,
+            loader=cache.loader(task) if encoder.tuning is None else cache.online(task),
+            settings=settings,
+            seed=0,  # replaced below
+            folder=o.out / "heads" / encoder.name / part.label,
+            device=encoder.device,
+            tuning=encoder.tuning,
+            rates=o.learning_rates or (settings.learning_rate,),
+        )
         runs.append(run)
     heads: dict[str, dict[HeadName, TrainedHead]] = {part.label: {} for part in parts}
     for seed in o.seed:
@@ -139,14 +153,14 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
             heads[part.label][seed, "tuned"] = tune_decoding(encoder, plan, run, head)
             heads[part.label][seed, "default"] = tune_decoding(encoder, plan, run, default)
         if seed == o.seed[0]:
-            best = [float(head.card["learning_rate"]) for head in tuned]
-            runs = [replace(run, rates=(rate,)) for run, rate in zip(runs, best, strict=True)]
+            best_rates = [float(head.card["learning_rate"]) for head in tuned]
+            runs = [replace(run, rates=(rate,)) for run, rate in zip(runs, best_rates, strict=True)]
     return heads
 
 
 def tune_decoding(encoder: Benchmarked, plan: Plan, run: HeadRun, head: TrainedHead) -> TrainedHead:
-    """Add the language model of ASR, or the threshold and the filter of SD that are best on dev, to
-    the task of a head."""
+    """Add to the task of a head how it decodes: the language model of ASR, or the threshold and the
+    filter of SD that are best on dev. Other heads are returned as they are."""
     task, loader = head.task, run.loader
     if isinstance(task, Speech):
         lm = plan.options.lm
@@ -164,9 +178,9 @@ def tune_decoding(encoder: Benchmarked, plan: Plan, run: HeadRun, head: TrainedH
 # ---- tables
 
 
-def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
-    """Make the tables: clean speech; learning rates; noise. at: dB, the SNR that stands for noise.
-    Tables without rows are left out."""
+def make_superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> list[Table]:
+    """Make the tables of clean speech, of learning rates, and of noise; those without rows are left
+    out. encoders: names of the columns; at: the SNR in dB that stands for noise."""
     cells: Cells = {}
     for row in rows:
         if row.task in ORDER and row.encoder in encoders:
@@ -174,9 +188,10 @@ def superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) -> li
             cells.setdefault((row.task, row.metric, row.encoder, group), []).append(row)
     measures: list[Measure] = []
     for task, metric, *_ in cells:
-        # the task's own rate and the gain of caching have no rows here
-        is_extra = metric.endswith(DEFAULT) or metric.startswith("ratio")
-        if not is_extra and (task, metric) not in measures:
+        # scores at the task's own learning rate stand beside the tuned ones, and the gain of
+        # caching (ratio_cached) is no score
+        has_no_line = metric.endswith(DEFAULT) or metric.startswith("ratio")
+        if not has_no_line and (task, metric) not in measures:
             measures.append((task, metric))
     measures.sort(key=lambda measure: ORDER.index(measure[0]))
     tables = [
@@ -193,7 +208,8 @@ def _clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
     for measure in measures:
         by_encoder = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
         if any(by_encoder):
-            rows.append((measure_name(*measure), *map(seeds_text, by_encoder)))
+            texts = [seeds_text(cell_rows) for cell_rows in by_encoder]
+            rows.append((name_measure(*measure), *texts))
         for cell_rows in by_encoder:
             clean_rows += cell_rows
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
@@ -214,11 +230,13 @@ def _rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
             tuned = cells.get((task, metric, encoder, "clean"), [])
             default = cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), [])
             has_default = has_default or bool(default)
-            # a text such as "87.1 [85.0, 89.2]" without its interval
-            values = [seeds_text(cell_rows).partition(" ")[0] for cell_rows in (tuned, default)]
+            values = []
+            for cell_rows in (tuned, default):
+                value, _, _ = seeds_text(cell_rows).partition(" ")  # of "87.1 [85.0, 89.2]"
+                values.append(value)
             texts.append(" / ".join(values))
         if has_default:
-            rows.append((measure_name(task, metric), *texts))
+            rows.append((name_measure(task, metric), *texts))
     title = "Learning rate tuned on dev / the task's own"
     return Table(title, ("task", *encoders), tuple(rows), "Test sets, clean speech.")
 
@@ -229,13 +247,15 @@ def _noise_table(
     """Make the table of clean speech beside the groups of noises."""
     measured = {group for *_, group in cells}
     groups = [group for group in GROUPS if group in measured]
+    if len(groups) < 2:  # there is no noise
+        measures = ()
     rows = []
-    for measure in measures if len(groups) > 1 else ():
+    for measure in measures:
         texts = []
         for encoder in encoders:
             by_group = [cells.get((*measure, encoder, group), []) for group in groups]
-            texts.append(" | ".join(mean_text(group, measure[1], at) for group in by_group))
-        rows.append((measure_name(*measure), *texts))
+            texts.append(" | ".join(format_mean(group, measure[1], at) for group in by_group))
+        rows.append((name_measure(*measure), *texts))
     exception = ""
     if any("+" in encoder for encoder in encoders):
         exception = ", but for those of encoders with + in their names"
@@ -246,13 +266,14 @@ def _noise_table(
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)
 
 
-def mean_text(rows: Sequence[Row], metric: str, at: float) -> str:
-    """Return the mean over the noises of a group at the SNR nearest to `at`, "-" without rows."""
+def format_mean(rows: Sequence[Row], metric: str, at: float) -> str:
+    """Write the mean over the noises of a group at the SNR nearest to `at`, "-" without rows."""
     values = [row.value for row in nearest_snr(rows, at)]
     return f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-"
 
 
-def measure_name(task: str, metric: str) -> str:
-    """Return a row's name: "sid acc ↑", "ss si_sdri (dB) ↑"."""
+def name_measure(task: str, metric: str) -> str:
+    """Name the line of a measure: "sid acc ↑", "ss si_sdri (dB) ↑"."""
     unit_text = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
-    return f"{task} {metric}{unit_text} {'↓' if metric in LOWER_IS_BETTER else '↑'}"
+    arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
+    return f"{task} {metric}{unit_text} {arrow}"

@@ -1,7 +1,7 @@
 """Plan a run of SUPERB: its encoders, the data of its tasks, and the audio of its conditions.
 
-A part is a task, or a fold of it (er/fold-1). `make_plan` reads the options, `list_parts` the sets,
-`freeze_audio` draws the noise of the test sets, `load_benchmarked` loads an encoder.
+A part is a task, or a fold of it (er/fold-1). `make_plan` makes the plan from the options; with the
+plan `freeze_audio` draws the noise of the test sets, and `load_benchmarked` loads an encoder.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from speechssl.units.features import load_extractor, unit_encoder
 from speechssl.units.spectral import SPECTRAL, spectral_encoder
 
 ALL = "all"
-HOURS = 3.0  # of training speech, below which the preset `auto` is `small`
-UNITS_OF = "units:"  # UNITS_OF + WHERE names the units of an encoder
+HOURS = 3.0  # hours of training speech; for less of it the preset `auto` means `small`
+UNITS_OF = "units:"  # prefix of the units of an encoder, in the place of the encoder itself
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,15 @@ class TaskPart:
     task: str
     label: str  # "ks", "er/fold-1"
     data: UtteranceSet
-    preset: str
+    preset: str  # "small" or "published": the settings of the head
 
     @property
     def items(self) -> list[Item]:
         """List the test recordings."""
-        splits = (DOCUMENTS, "test") if self.task == QBE else ("test",)
-        return [Item(u.id, self.data.path(u)) for split in splits for u in self.data.splits[split]]
+        items = []
+        for split in (DOCUMENTS, "test") if self.task == QBE else ("test",):
+            items += [Item(u.id, self.data.path(u)) for u in self.data.splits[split]]
+        return items
 
     def make(self, grid: FrameGrid) -> tuple[Task, HeadSettings]:
         """Make the task for an encoder of this grid, and return it with the settings of its head's
@@ -85,8 +87,8 @@ class Plan:
     """A plan has everything that a run needs to know before it computes."""
 
     options: Superb
-    encoders: Mapping[str, str]  # name -> where it is loaded from
-    parts: Mapping[str, Sequence[TaskPart]]  # by task, in order
+    encoders: Mapping[str, str]  # by name the folder, hub id or shipped name (WHERE)
+    parts: Mapping[str, Sequence[TaskPart]]  # by task, in the order of SUPERB
     settings: Sequence[Setting]
     distorter: Distorter
     tuning: Tuning | None  # None for heads on clean speech and a frozen encoder
@@ -94,9 +96,9 @@ class Plan:
 
 @dataclass(frozen=True)
 class Benchmarked:
-    """An encoder is benchmarked under its name in the results."""
+    """An encoder is benchmarked with the cache of its hidden states."""
 
-    name: str  # with the suffix of the tuning: "robust+distorted"
+    name: str  # in results, with the suffix of the tuning: "robust+distorted"
     cache: FeatureCache
     device: str  # of the heads
     tuning: Tuning | None = None
@@ -108,14 +110,14 @@ class Benchmarked:
         return encoder_card(self.cache.encoder) | tuning
 
     def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
-        """Return the encoder that was trained with a head, or the frozen one."""
+        """Return the encoder that was trained with a head, or the frozen one of all heads."""
         sets = plan.options.sets
         if head.upstream is None:
             return self.cache.encoder
         return _load_cached(head.upstream, sets.precision, sets.device)
 
 
-# the last one is kept, because a head is evaluated in one condition after another
+# one encoder is kept, because a head is evaluated in one condition after another
 _load_cached = lru_cache(maxsize=1)(load_encoder)
 HeadName = tuple[int, str]  # the seed, and "tuned" or "default" (a key of `superb.train.HEADS`)
 Heads = Mapping[str, Mapping[HeadName, TrainedHead]]  # by the label of a part
@@ -123,11 +125,11 @@ Heads = Mapping[str, Mapping[HeadName, TrainedHead]]  # by the label of a part
 
 @dataclass(frozen=True)
 class ConditionAudio:
-    """The test recordings have this audio under a setting."""
+    """The audio of a setting is the test recordings with its distortion."""
 
     setting: Setting
     mixtures: FrozenMixtures | None  # None for clean speech
-    names: Mapping[str, str]  # absolute path of a recording -> its name of `name_utterances`
+    names: Mapping[str, str]  # the names of `name_utterances` by absolute path
 
     def read(self, path: Path) -> np.ndarray:
         """Read samples (N,), float32 at 16 kHz. Raises InputError or ValueError where it cannot be
@@ -147,7 +149,7 @@ class ConditionAudio:
         return hash_json([condition.text, self.mixtures.made_from(condition, names)])
 
     def snr_over(self, plan: Plan) -> str:
-        """Return the value of `snr_over` in rows."""
+        """Return `Row.snr_over` of this setting."""
         if self.mixtures is None:
             return ""
         return str(plan.distorter.card(self.setting.condition).get("snr_over", ""))
@@ -157,8 +159,8 @@ class ConditionAudio:
 
 
 def make_plan(o: Superb) -> Plan:
-    """Make the plan. Raises InputError for options that cannot be followed, as far as this can be
-    known before anything is computed."""
+    """Make the plan of a run. Raises InputError for options that cannot be followed, as far as this
+    is known before anything is computed."""
     encoders = name_encoders(o.encoders)
     if o.units:
         for name, where in list(encoders.items()):
@@ -195,17 +197,16 @@ def is_fixed(where: str) -> bool:
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:
-    """Return encoders by name, from `NAME=WHERE` or WHERE alone, whose last part is then the name
-    (exp/mine/encoder is mine, hubert.pt is hubert). Raises InputError for names that cannot be
-    folders."""
+    """Return where each encoder is loaded from, by name. texts: NAME=WHERE, or WHERE alone, of
+    which the name is made (`_name_of_path`). Raises InputError for names that cannot be folders, or
+    that two encoders have."""
     by_name: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
         if not equals:
-            where, path = text, Path(text)
-            path = path.parent if path.name == "encoder" and path.parent.name else path
-            name = (path.stem if path.suffix in (".pt", ".pth") else path.name).replace(":", "-")
-        if not re.fullmatch(r"[^./\\][^/\\]*", name) or not where or name in by_name:
+            where, name = text, _name_of_path(Path(text))
+        can_be_folder = re.fullmatch(r"[^./\\][^/\\]*", name) is not None
+        if not can_be_folder or not where or name in by_name:
             raise InputError(
                 f"--encoders {text} has no name of its own that can be a folder's; write NAME=WHERE"
             )
@@ -213,15 +214,23 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
     return by_name
 
 
+def _name_of_path(path: Path) -> str:
+    """Name an encoder after its path: exp/mine/encoder is mine, hubert.pt is hubert."""
+    if path.name == "encoder" and path.parent.name:
+        path = path.parent
+    name = path.stem if path.suffix in (".pt", ".pth") else path.name
+    return name.replace(":", "-")
+
+
 def find_data(sets: Data) -> dict[str, Path]:
     """Find the folder of each task. Raises InputError for an unknown task, and for a folder that is
     missing or not given."""
     with_folder = dict(text.split("=", 1) for text in sets.tasks if "=" in text)  # TASK=FOLDER
-    in_data = [text for text in sets.tasks if "=" not in text]
+    in_data = [text for text in sets.tasks if "=" not in text]  # tasks with a folder in --data
     unknown = [task for task in (*with_folder, *in_data) if task not in (*ORDER, ALL)]
     if unknown:
         raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
-    found = {}
+    folders = {}
     for task in ORDER:
         candidates = []
         if task in with_folder:
@@ -231,40 +240,48 @@ def find_data(sets: Data) -> dict[str, Path]:
             candidates = [sets.data / name for name in (task, *other_names)]
         existing = [folder for folder in candidates if folder.is_dir()]
         if existing:
-            found[task] = existing[0]
-    missing = [task for task in (*with_folder, *in_data) if task not in (*found, ALL)]
-    if missing or not found:
+            folders[task] = existing[0]
+    missing = [task for task in (*with_folder, *in_data) if task not in (*folders, ALL)]
+    if missing or not folders:
         task = missing[0] if missing else "any task"
         raise InputError(
             f"there is no data for {task} in {with_folder.get(task, sets.data)}; prepare it, and "
             "give --data the folder of all sets, or one set with TASK=FOLDER"
         )
-    without_data = [task for task in ORDER if ALL in in_data and task not in found]
-    if without_data:
-        names = ", ".join(without_data)
+    left_out = [task for task in ORDER if task not in folders]
+    if ALL in in_data and left_out:
+        names = ", ".join(left_out)
         tqdm.write(f"{sets.data} has no data for {names}; these are left out", file=sys.stderr)
-    return found
+    return folders
 
 
 def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
-    """List the set in a folder, or its folds. Raises InputError where there is no set."""
+    """List the parts of a task: the set in its folder, or the sets in fold-1, fold-2, ... there.
+    preset: "auto", "small" or "published". Raises InputError where there is no set."""
     folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
     folds.sort(key=lambda fold: int(fold.name.removeprefix("fold-")))
-    folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
+    set_folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
     parts = []
-    for label, where in folders.items():
-        card = where / "card.json"
-        if task == QBE:
-            data = load_set(where, task)
-        else:
-            entry = TASKS[task]
-            name_in_card = read_json(card).get("task") if card.is_file() else task
-            load = load_labelled if entry.metric == METRIC else load_set
-            data = load(where, name_in_card if name_in_card in entry.folders else task)
-        hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
-        automatic = "small" if hours < HOURS else "published"
-        parts.append(TaskPart(task, label, data, automatic if preset == "auto" else preset))
+    for label, set_folder in set_folders.items():
+        data = _load_part(task, set_folder)
+        part_preset = preset
+        if preset == "auto":
+            hours = sum(u.seconds for u in data.splits.get("train", ())) / 3600
+            part_preset = "small" if hours < HOURS else "published"
+        parts.append(TaskPart(task, label, data, part_preset))
     return parts
+
+
+def _load_part(task: str, folder: Path) -> UtteranceSet:
+    """Load the set in a folder, whose card may have another name of the task (`folders` of its
+    entry in TASKS)."""
+    if task == QBE:
+        return load_set(folder, task)
+    entry = TASKS[task]
+    card = folder / "card.json"
+    name_in_card = read_json(card).get("task") if card.is_file() else task
+    load = load_labelled if entry.metric == METRIC else load_set
+    return load(folder, name_in_card if name_in_card in entry.folders else task)
 
 
 def freeze_audio(plan: Plan) -> list[ConditionAudio]:
@@ -290,7 +307,9 @@ def freeze_audio(plan: Plan) -> list[ConditionAudio]:
 
 def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
     """Load an encoder of the plan; its heads are trained on the same device."""
-    o, sets, where = plan.options, plan.options.sets, plan.encoders[name]
+    o = plan.options
+    sets = o.sets
+    where = plan.encoders[name]
     device = sets.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -303,8 +322,8 @@ def load_benchmarked(name: str, plan: Plan) -> Benchmarked:
 
 
 def load_frozen(where: str, sets: Data) -> SpeechEncoder:
-    """Load an encoder, spectral features, or for `units:MODELS` one-hot vectors of the units of a
-    model folder."""
+    """Load an encoder; or spectral features, by their name; or, for `units:MODELS`, an encoder
+    whose features are one-hot vectors of the units of a model folder."""
     if where in SPECTRAL:
         return spectral_encoder(where)
     if where.startswith(UNITS_OF):

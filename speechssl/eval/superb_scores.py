@@ -35,7 +35,8 @@ from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import TrainedHead, one_thread, predict
 
 RESAMPLES = 1000
-# the rules of `stats` for intervals; in the hash of results, which have no items to draw anew
+# stands for the rules of `stats` for intervals in the hash of results: rows have no items that
+# could be drawn again, so they are made again where the rules change
 INTERVAL_RULES = f"voices from {FEWEST} on, width by t"
 # task, system, encoder, condition and SNR of rows
 Cell = tuple[str, str, str, str, float | None]
@@ -48,13 +49,13 @@ def score_task(
     audio: Sequence[ConditionAudio],
     plan: Plan,
 ) -> None:
-    """Add the missing rows of a task, and write its details.
+    """Add the missing rows of a task to results.jsonl, and write its details.
 
-    Every seed has rows under every condition. The head of the task's own rate has a row on clean
-    speech, for the first measure alone, as `<metric>_default`. The card of a row has the hash of
-    the heads' inputs, the hash of the distortions of the recordings, and the number of recordings
-    that could not be read, which are tried again. Rows of other heads are removed, so that no mean
-    includes them.
+    The tuned head of every seed has rows under every condition. The head at the task's own learning
+    rate has one row, on clean speech, for the first measure, as `<metric>_default`. The card of a
+    row is "<hash of the heads' inputs> <hash of the distortions>", with " <number> unreadable"
+    where recordings could not be read, which are then tried again. Rows of other heads are removed,
+    so that no mean includes them.
     """
     o, task = plan.options, parts[0].task
     results = o.out / "results.jsonl"
@@ -72,9 +73,9 @@ def score_task(
         is_clean = setting.group == "clean"
         card = f"{made_from} {hash_json([condition_audio.hash(part.items) for part in parts])}"
         cell = (task, HEAD, encoder.name, setting.name, setting.snr_db)
-        wanted = names if is_clean else [name for name in names if name[1] == "tuned"]
+        evaluated = names if is_clean else [name for name in names if name[1] == "tuned"]
         scored = list_scored(results, cell, card)
-        missing = [name for name in wanted if name not in scored]
+        missing = [name for name in evaluated if name not in scored]
         if not missing:
             continue
         folds = []
@@ -83,9 +84,9 @@ def score_task(
             if task == QBE:
                 folds.append(evaluate_terms(encoder, part, condition_audio, plan))
             else:
-                chosen = {name: heads[part.label][name] for name in missing}
+                missing_heads = {name: heads[part.label][name] for name in missing}
                 evaluations, unreadable = evaluate_heads(
-                    encoder, part, chosen, condition_audio, plan
+                    encoder, part, missing_heads, condition_audio, plan
                 )
                 folds.append(evaluations)
                 failed |= unreadable
@@ -102,7 +103,7 @@ def score_task(
 
 
 def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, plan: Plan) -> str:
-    """Return the hash of everything that decides the scores of a task's heads, beside the seed."""
+    """Return the hash of everything that decides the scores of a task's heads, except the seed."""
     o = plan.options
     facts: list[object] = [
         encoder.card,
@@ -122,8 +123,10 @@ def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, pl
 
 def list_scored(results: Path, cell: Cell, card: str) -> set[HeadName]:
     """List the heads that have rows of this cell and card."""
+    if not results.is_file():
+        return set()
     scored = set()
-    for row in read_rows(results) if results.is_file() else ():
+    for row in read_rows(results):
         if row.cell[: len(cell)] == cell and row.card == card:
             scored.add((row.seed, "default" if row.metric.endswith(DEFAULT) else "tuned"))
     return scored
@@ -132,17 +135,29 @@ def list_scored(results: Path, cell: Cell, card: str) -> set[HeadName]:
 def make_rows(
     cell: Cell, name: HeadName, evaluation: HeadEvaluation, card: str, snr_over: str
 ) -> list[Row]:
-    """Make the rows of one head under one condition."""
-    seed, which = name
+    """Make the rows of one head under one condition: one for each measure of a tuned head, one for
+    the first measure of the head at the task's own rate."""
+    seed, rate = name
+    measures, suffix = evaluation.measures, ""
+    if rate == "default":
+        measures, suffix = measures[:1], DEFAULT
     rows = []
-    for m in evaluation.measures if which == "tuned" else evaluation.measures[:1]:
-        low: float | None = m.low
-        high: float | None = m.high
-        if m.groups < FEWEST:  # too few for an interval
-            low = high = None
-        metric = m.metric if which == "tuned" else f"{m.metric}{DEFAULT}"
-        drawn = (m.drawn, m.groups, snr_over)
-        rows.append(Row(*cell, metric, m.value, low, high, m.n, seed, card, *drawn))
+    for m in measures:
+        has_interval = m.groups >= FEWEST
+        row = Row(
+            *cell,
+            metric=f"{m.metric}{suffix}",
+            value=m.value,
+            low=m.low if has_interval else None,
+            high=m.high if has_interval else None,
+            n=m.n,
+            seed=seed,
+            card=card,
+            drawn=m.drawn,
+            groups=m.groups,
+            snr_over=snr_over,
+        )
+        rows.append(row)
     return rows
 
 
@@ -162,7 +177,7 @@ def evaluate_heads(
     Every recording is encoded once for all heads (seeds, tuned and default rate), or once for each
     head that has an encoder of its own.
     """
-    what = f"{encoder.name}, {part.label}, {audio.setting.label}"
+    title = f"{encoder.name}, {part.label}, {audio.setting.label}"
     cache = encoder.cache
     by_upstream: dict[Path | None, dict[HeadName, TrainedHead]] = {}
     for name, head in heads.items():
@@ -179,7 +194,7 @@ def evaluate_heads(
             loader = cache.loader(task, ("test",))
         models = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
         with one_thread():
-            predicted = predict(models, loader, test, batch, encoder.device, what)
+            predicted = predict(models, loader, test, batch, encoder.device, title)
         reasons = loader.failed if isinstance(loader, OnlineLoader) else {}
         usable = {u.id for u in loader.usable(test)}
         for u in test:
@@ -187,7 +202,7 @@ def evaluate_heads(
                 unreadable[u.id] = reasons.get(u.id, "it could not be cached")
         for name, head in group.items():
             evaluations[name] = head.task.evaluate("test", predicted[name], RESAMPLES)
-    report_set_aside(unreadable, what)
+    report_set_aside(unreadable, title)
     return evaluations, unreadable
 
 
@@ -201,37 +216,41 @@ def evaluate_terms(
     and `SpokenTerms.evaluate` do."""
     terms, cache = SpokenTerms(part.data), encoder.cache
     layer_file = plan.options.out / "heads" / encoder.name / QBE / "card.json"
-    layer, layers = choose_layer(terms, cache, layer_file)
-    states_of = term_states(cache, terms, "test", audio)
+    layer, mtwv_by_layer = choose_layer(terms, cache, layer_file)
+    states_of = read_term_states(cache, terms, "test", audio)
     evaluation = terms.evaluate(states_of, "test", layer, RESAMPLES, cache.workers)
-    return {(0, "tuned"): HeadEvaluation(evaluation.measures, {"layers": layers})}
+    return {(0, "tuned"): HeadEvaluation(evaluation.measures, {"layers": mtwv_by_layer})}
 
 
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
-    """Return the best layer on dev and the MTWV of every layer there, in percent; they are computed
-    once and kept in `path`."""
+    """Return the best layer on dev, and the MTWV (maximum term-weighted value) of every layer
+    there, in percent; they are computed once and kept in `path`."""
     made_from = hash_json([terms.data.hash, encoder_card(cache.encoder)])
     card = read_json(path) if path.is_file() else {}
     if card.get("made_from") != made_from:
-        states_of = term_states(cache, terms, "dev", None)
-        layer, layers = terms.choose_layer(states_of, cache.encoder.layers + 1, cache.workers)
-        card = {"task": QBE, "layer": layer, "layers": layers, "made_from": made_from}
+        states_of = read_term_states(cache, terms, "dev", None)
+        layer, mtwv = terms.choose_layer(states_of, cache.encoder.layers + 1, cache.workers)
+        card = {"task": QBE, "layer": layer, "layers": mtwv, "made_from": made_from}
         write_json(path, card)
     return int(card["layer"]), list(card["layers"])
 
 
-def term_states(
+def read_term_states(
     cache: FeatureCache, terms: SpokenTerms, split: str, audio: ConditionAudio | None
 ) -> Callable[[str], Tensor]:
-    """Return a function that gives the states of a document or query by id. They come from the
-    cache for clean speech, as far as they fit, else from the encoder at every call, rounded as in
-    the cache. audio: None for clean speech."""
+    """Return a function that gives the hidden states of a document or query, by its id.
+
+    Those of clean speech come from the cache, as far as they fit into it; others are computed by
+    the encoder at every call, and rounded as in the cache. audio: None for clean speech. The
+    function raises KeyError for a recording that cannot be read.
+    """
     data = terms.data
     stores = []
-    if audio is None or audio.setting.group == "clean":
-        # two folders, so that dev and test share the states of the documents
-        stores = [cache.states(data, (name,), False) for name in (DOCUMENTS, split)]
-    paths = {u.id: data.path(u) for name in (DOCUMENTS, split) for u in data.splits[name]}
+    paths = {}
+    for name in (DOCUMENTS, split):  # in two folders: dev and test share those of documents
+        if audio is None or audio.setting.group == "clean":
+            stores.append(cache.states(data, (name,), False))
+        paths.update({u.id: data.path(u) for u in data.splits[name]})
 
     def states_of(name: str) -> Tensor:
         for store in stores:
@@ -251,9 +270,8 @@ def term_states(
 
 
 def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
-    """Return the mean of each measure over folds. Their intervals are independent; the mean has
-    none where a fold has none. Confusions are added up.
-    """
+    """Return the mean of each measure over folds, whose intervals are combined as those of
+    independent values; it has no interval where a fold has none. Confusions are added up."""
     if len(folds) == 1:
         return folds[0]
     measures = []

@@ -1,2 +1,3 @@
-"""Rows of numbers and a few examples to listen to, in one self-contained HTML page: `page.py`
-writes it from sections."""
+"""Write results, as tables and figures, and questions to listen to into one self-contained HTML
+page: `build.py` makes the sections of an evaluation, `comparison.py` those of `speechssl compare`,
+and `page.py` writes them."""

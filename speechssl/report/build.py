@@ -1,5 +1,5 @@
-"""Write the report of an evaluation: one page of everything in its folder, SUPERB, question
-answering and the robustness grid."""
+"""Write the report of an evaluation, `speechssl report`: one page with all results in a folder, of
+question answering, the robustness grid, and SUPERB."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ from speechssl.report.listening import (
 )
 from speechssl.report.options import Report
 from speechssl.report.page import Section, write_page
-from speechssl.report.robustness import robustness_section, split_grid
+from speechssl.report.robustness import make_robustness_section, split_grid
 from speechssl.report.scores import (
     SYSTEMS,
     arrange,
@@ -67,8 +67,8 @@ from speechssl.report.scores import (
     rank_name,
     sort_rows,
 )
-from speechssl.report.spoken_qa import qa_section, write_opening
-from speechssl.report.superb import superb_section
+from speechssl.report.spoken_qa import make_qa_section, write_opening
+from speechssl.report.superb import make_superb_section
 from speechssl.report.superb_figures import Artefacts, read_artefacts
 from speechssl.results import (
     DEFAULT,
@@ -97,6 +97,7 @@ DRAWN = (
     "noisiest condition in which the best FF1 is at least half of that."
 )
 POINTS = 30  # points of an envelope per second, enough for zooming in to phones
+FEWEST_POINTS = 600  # points of the envelope of a short recording
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,8 @@ class Results:
     tables: Sequence[Table] = ()  # further tables
     provenance: Mapping[str, Any] = field(default_factory=dict)  # data, machine, versions
     synthetic: str = ""  # sentences about synthetic speech and training data in the results
-    opening: str = ""  # the first paragraph: what was asked, and who was right how often
-    drawn: str = ""  # how the examples were drawn
+    opening: str = ""  # the first paragraph, by `write_opening`
+    examples_note: str = ""  # says how the examples were drawn
 
 
 def build_report(out: Path | str, results: Results) -> None:
@@ -121,13 +122,13 @@ def build_report(out: Path | str, results: Results) -> None:
     rows, artefacts = sort_rows(results.rows), results.artefacts
     sections: list[Section] = []
     if artefacts:
-        sections += superb_sections([row for row in rows if row.task in ORDER], artefacts)
+        sections += make_superb_sections([row for row in rows if row.task in ORDER], artefacts)
         rows = [row for row in rows if row.task not in ORDER]
     grid_rows, qa_rows = split_grid(rows)
-    qa_scores, *listening = qa_sections(qa_rows, results)
+    qa_scores, *listening = make_qa_sections(qa_rows, results)
     sections += [
         qa_scores,
-        robustness_section(grid_rows, ROBUSTNESS, results.grid),
+        make_robustness_section(grid_rows, ROBUSTNESS, results.grid),
         Section("Further tables", tables=results.tables),
         *listening,
     ]
@@ -149,16 +150,18 @@ def build_report(out: Path | str, results: Results) -> None:
     )
 
 
-def superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
+def make_superb_sections(rows: Sequence[Row], artefacts: Artefacts) -> list[Section]:
     """Make the section of SUPERB, and one of its tasks in noise."""
     grid_rows, _ = split_grid(row for row in rows if not row.metric.endswith(DEFAULT))
-    noise = robustness_section(grid_rows, "In noise, task by task")
-    return [superb_section(rows, artefacts), noise]
+    noise = make_robustness_section(grid_rows, "In noise, task by task")
+    return [make_superb_section(rows, artefacts), noise]
 
 
-def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
+def make_qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     """Make the sections of question answering: scores, questions to listen to, predictions."""
-    systems = [lane.system for example in results.examples for lane in example.lanes]
+    systems: list[str | None] = []
+    for example in results.examples:
+        systems += [lane.system for lane in example.lanes]
     systems += [line["system"] for line in results.predictions]
     labels = arrange(rows).label if rows else []
     slots = assign_slots([*labels, *filter(None, systems)])
@@ -168,8 +171,8 @@ def qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
         explorer = make_explorer(results.predictions, slots)
         errors = tabulate_errors(explorer, results.synthetic)
     return [
-        qa_section(rows, slots, results.synthetic, errors),
-        Section("Listen", results.drawn, examples=results.examples, slots=slots),
+        make_qa_section(rows, slots, results.synthetic, errors),
+        Section("Listen", results.examples_note, examples=results.examples, slots=slots),
         Section("All predictions", explorer=explorer),
     ]
 
@@ -196,8 +199,9 @@ def write_report(o: Report) -> None:
     missing or were made on other data.
     """
     rows = read_rows(o.out / "results.jsonl")
-    file = o.out / "degradation.json"
-    grid = list(map(table_of, read_json(file)["tables"])) if file.is_file() else []
+    grid: list[Table] = []
+    if (o.out / "degradation.json").is_file():
+        grid = [table_of(table) for table in read_json(o.out / "degradation.json")["tables"]]
     results = Results(
         rows,
         read_artefacts(o.out),
@@ -217,12 +221,14 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     Raises InputError where the answers in the folder were not made on this corpus and split.
     """
     split = o.split or find_evaluated_split(o.out)
-    card, data = corpus_card(corpus), load_corpus(corpus, split)
+    card = corpus_card(corpus)
+    data = load_corpus(corpus, split)
     manifest_hash = data_hash(corpus, split)
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
         "Split": f"{split}: {describe_questions(data)}",
         "Manifest": manifest_hash,
+        # the command that prepared the corpus, which the card has with OUT for its folder
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
     published = published_tables([f"{card.get('corpus')} {split}"])
@@ -245,10 +251,10 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
             )
-    examples, drawn = draw_examples(o, data, scored, results.rows)
+    examples, note = draw_examples(o, data, scored, results.rows)
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)
-    return replace(results, examples=examples, drawn=drawn, predictions=predictions)
+    return replace(results, examples=examples, examples_note=note, predictions=predictions)
 
 
 def describe_questions(data: Corpus) -> str:
@@ -263,9 +269,10 @@ def describe_questions(data: Corpus) -> str:
 
 
 def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
-    """Name a split of a corpus, and say who speaks it as far as that is known. JSON in the layout
-    of SQuAD has no name."""
-    name = "" if card.get("corpus") == "squad" else card.get("title") or card.get("corpus")
+    """Name a split of a corpus, and say who speaks it as far as that is known."""
+    name = card.get("title") or card.get("corpus")
+    if card.get("corpus") == "squad":  # a file in the layout of SQuAD, which has no name
+        name = ""
     voices = {record.speaker for record in data.records if record.audio} - {""}
     spoken = describe_range([len(voices)], "voice") if voices else ""
     return ", ".join(filter(None, [name, f"split {data.split}", card.get("synthetic"), spoken]))
@@ -306,21 +313,21 @@ def read_scores(out: Path) -> list[Scores]:
     scores = read_results([out]) if any(out.glob("scores/*/*.parquet")) else []
     conditions = order_conditions(score.condition for score in scores)
 
-    def order(score: Scores) -> tuple[Any, ...]:
+    def sort_key(score: Scores) -> tuple[Any, ...]:
         return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
 
-    return sorted(scores, key=order)
+    return sorted(scores, key=sort_key)
 
 
 def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
-    """Read the scores in a folder that are of answers in a passage, and these answers, in the order
-    of `read_scores`."""
-    found: list[tuple[Scores, Answers]] = []
+    """Read the scores of spoken question answering in a folder with the answers, in the order of
+    `read_scores`. Those of multiple choice and retrieval are left out."""
+    scored: list[tuple[Scores, Answers]] = []
     for score in read_scores(out):
-        answers = parse_predictions(*read_items(find_predictions(score)))
-        if "answers" in answers:  # options and ranks may lie beside them
-            found.append((score, answers))
-    return found
+        predictions = parse_predictions(*read_items(find_predictions(score)))
+        if "answers" in predictions:
+            scored.append((score, predictions))
+    return scored
 
 
 # ---- questions to listen to
@@ -329,7 +336,8 @@ def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
 def draw_examples(
     o: Report, data: Corpus, scored: Sequence[tuple[Scores, Answers]], rows: Sequence[Row]
 ) -> tuple[list[ListeningExample], str]:
-    """Draw questions to listen to, as many in every condition as there are, and say of which.
+    """Draw `o.examples` questions to listen to, about as many in every condition; return them, and
+    a sentence that says how they were drawn. scored: all scores with their answers.
 
     Raises InputError where there are no answers in a given condition, or of a given system.
     """
@@ -337,12 +345,11 @@ def draw_examples(
     by_condition: dict[Condition, list[tuple[Scores, Answers]]] = {}
     for condition in conditions:
         place = (condition.short, condition.snr_db)
-        found = [pair for pair in scored if pair[0].condition == place]
-        if o.conditions and not found:
+        by_condition[condition] = [pair for pair in scored if pair[0].condition == place]
+        if o.conditions and not by_condition[condition]:
             raise InputError(
                 f"{o.out} has no answers in {condition.text}; run `speechssl evaluate` first"
             )
-        by_condition[condition] = found
     systems = {score.system for score, _ in scored}
     for system in o.differ or ():
         if system not in systems:
@@ -353,14 +360,15 @@ def draw_examples(
     extractor = load_unit_extractor(o.models, [a for _, a in scored]) if o.examples else None
     examples: list[ListeningExample] = []
     counts = []
-    for i, (condition, found) in enumerate(by_condition.items()):
-        maker = ExampleMaker(data, condition, found, extractor)
+    for i, (condition, condition_scored) in enumerate(by_condition.items()):
+        maker = ExampleMaker(data, condition, condition_scored, extractor)
         if o.differ:
-            right, n = find_differing([score for score, _ in found], o.differ)
+            right, n = find_differing([score for score, _ in condition_scored], o.differ)
             maker = replace(maker, drawable=right.keys())
-            counts.append(count_differing(condition, o.differ, right, n))
-        left = o.examples - len(examples)
-        examples += maker.draw(math.ceil(left / (len(by_condition) - i)), o.seed)
+            counts.append(describe_differing(condition, o.differ, right, n))
+        examples_left = o.examples - len(examples)
+        conditions_left = len(by_condition) - i
+        examples += maker.draw(math.ceil(examples_left / conditions_left), o.seed)
     if not o.differ:
         return examples, DRAWN if examples else ""
     pair = join_words(o.differ)
@@ -371,8 +379,9 @@ def draw_examples(
 def find_differing(
     scores: Iterable[Scores], systems: tuple[str, str]
 ) -> tuple[dict[str, str], int]:
-    """Return by question, where the FF1 of two systems differs by 50 points or more, which of them
-    is right, and how many questions both have an FF1 of. scores: in one condition."""
+    """Find the questions where the FF1 of two systems differs by 50 points or more. Return by
+    question which system is right, and the number of questions of which both have an FF1. scores:
+    those of one condition."""
     values = {score.system: score.values("ff1") for score in scores}
     first, second = (values.get(system, {}) for system in systems)
     right = {}
@@ -383,7 +392,7 @@ def find_differing(
     return right, len(first.keys() & second.keys())
 
 
-def count_differing(
+def describe_differing(
     condition: Condition, systems: tuple[str, str], right: Mapping[str, str], n: int
 ) -> str:
     """Say in how many of n questions two systems differ, and how often each is right there."""
@@ -419,11 +428,8 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
 
 
 def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:
-    """Load the unit extractor of the models that made some of these predictions; None where no
-    prediction has units.
-
-    None as well, with a warning on stderr, where other models made the predictions.
-    """
+    """Load the unit extractor of the folder of models. Return None where none of the predictions is
+    made from units and, with a warning on stderr, where all were made with other units."""
     cards = [p["card"] for p in predictions if "codebook" in p.get("card", {})]
     if not cards:
         return None
@@ -443,19 +449,17 @@ def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtr
 
 @dataclass(frozen=True, eq=False)
 class ExampleMaker:
-    """This makes questions to listen to, of one condition. scored: the answers of every system.
-    extractor: of the units that are shown, which are those of the distorted passage. drawable:
-    questions that may be drawn; None: all."""
+    """An example maker makes questions to listen to, in one condition."""
 
     data: Corpus
     condition: Condition
-    scored: Sequence[tuple[Scores, Answers]]
-    extractor: UnitExtractor | None
-    drawable: Container[str] | None = None
+    scored: Sequence[tuple[Scores, Answers]]  # the scores and answers of every system
+    extractor: UnitExtractor | None  # of units of the distorted passage; None: none are shown
+    drawable: Container[str] | None = None  # questions that may be drawn; None: all
 
     def draw(self, count: int, seed: int) -> list[ListeningExample]:
-        """Draw at random (not by choice) of the questions that most systems answered, no passage
-        twice."""
+        """Draw `count` questions at random, no two about one passage, of those that all systems
+        answered; systems that answered fewer questions than others do not count."""
         answered = [set(answers["answers"]) for _, answers in self.scored]
         most = max(map(len, answered), default=0)
         complete = [ids for ids in answered if len(ids) == most]
@@ -468,56 +472,62 @@ class ExampleMaker:
             if recorded and timed and drawable and question.id in common:
                 questions.append(question)
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
-        drawn = list({question.passage: question for question in questions}.values())[:count]
-        noise = self.scored[0][1] if self.scored else {}
+        one_a_passage = {question.passage: question for question in questions}
+        drawn = list(one_a_passage.values())[:count]
+        noise: Answers = {}
+        if self.scored:
+            _, noise = self.scored[0]  # whose card has the seed of the noise
         distorter = Distorter(noise.get("seed", 0), snr_over=noise.get("snr_over", ACTIVE))
         distorter.check(self.condition)
         with single_threaded(CORES) as pool:
-            made = pool.map(partial(self.make, distorter), drawn)
-            bar = {"desc": "examples", "unit": "question", "disable": not drawn}
-            return list(tqdm(made, total=len(drawn), **bar))
+            examples = pool.map(partial(self.make_example, distorter), drawn)
+            progress = tqdm(examples, "examples", len(drawn), unit="question", disable=not drawn)
+            return list(progress)
 
-    def make(self, distorter: Distorter, question: Question) -> ListeningExample:
+    def make_example(self, distorter: Distorter, question: Question) -> ListeningExample:
+        """Make the example of a question, with the distorted audio."""
         passage = self.data.passages[question.passage]
 
-        def listen(record: Passage | Question) -> np.ndarray:
+        def read_distorted(record: Passage | Question) -> np.ndarray:
             return distorter.apply(read_audio(self.data.path(record)), self.condition, record.id)
 
-        samples, asked = listen(passage), listen(question)
-        seconds = len(samples) / SAMPLE_RATE
+        passage_samples = read_distorted(passage)
+        seconds = len(passage_samples) / SAMPLE_RATE
         gold = question.answers[0].text
         badges = [("type of the answer", answer_type(question.written, gold, question.language))]
         if passage.speaker:
             badges.insert(0, ("voice of the passage", passage.speaker))
-        over = distorter.card(self.condition).get("snr_over")
+        snr_over = distorter.card(self.condition).get("snr_over")
         return ListeningExample(
             id=question.id,
             question_text=question.text,
-            question_audio=encode_audio(asked),
-            passage_audio=encode_audio(samples),
+            question_audio=encode_audio(read_distorted(question)),
+            passage_audio=encode_audio(passage_samples),
             seconds=seconds,
-            envelope=envelope(samples, max(600, round(POINTS * seconds))),
-            lanes=tuple(self.lanes(question, seconds)),
+            envelope=envelope(passage_samples, max(FEWEST_POINTS, round(POINTS * seconds))),
+            lanes=tuple(self.make_lanes(question, seconds)),
             condition=condition_label(
-                full_condition(self.condition.short, over), self.condition.snr_db
+                full_condition(self.condition.short, snr_over), self.condition.snr_db
             ),
             badges=tuple(badges),
-            strips=tuple(self.strips(passage, samples)),
+            strips=tuple(self.make_strips(passage, passage_samples)),
         )
 
-    def lanes(self, question: Question, seconds: float) -> list[Lane]:
-        """Return the gold answer, and those of the systems that answered."""
-        golden = tuple(
-            region(a.start, a.end, seconds)
-            for a in question.answers
-            if a.start is not None and a.end is not None
-        )
-        text = self.data.passages[question.passage].text
+    def make_lanes(self, question: Question, seconds: float) -> list[Lane]:
+        """Make the lanes of the gold answer and of the systems that answered. seconds: length of
+        the passage."""
+        gold_regions: tuple[Region, ...] = ()
+        for gold in question.answers:
+            if gold.start is not None and gold.end is not None:
+                gold_regions += (region(gold.start, gold.end, seconds),)
 
         def middle(regions: Sequence[Region]) -> float:
+            """Return where the first region is in the passage, from 0 to 1."""
             return (regions[0].start + regions[0].end) / 2 / seconds if regions else 0.5
 
-        lanes = [Lane(None, golden, cut_at(text, question.answers[0].text, middle(golden)))]
+        text = self.data.passages[question.passage].text
+        gold_pieces = cut_at(text, question.answers[0].text, middle(gold_regions))
+        lanes = [Lane(system=None, regions=gold_regions, pieces=gold_pieces)]
         for score, answers in self.scored:
             answer = answers["answers"].get(question.id)
             if not answer:
@@ -535,15 +545,17 @@ class ExampleMaker:
             lanes.append(Lane(score.system, regions, pieces, percent, answer["confidence"]))
         return lanes
 
-    def strips(self, passage: Passage, samples: np.ndarray) -> list[Strip]:
-        """Return the phones and the units below a waveform."""
+    def make_strips(self, passage: Passage, samples: np.ndarray) -> list[Strip]:
+        """Make the strips of phones and of units below a waveform. samples: (N,) of the passage."""
         strips = []
         if passage.phones:
             phones = [(p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones]
             strips.append(Strip("Phones", tuple(phones)))
         if self.extractor and self.extractor.grid.frames(len(samples)):
             grid, runs = self.extractor.grid, self.extractor.units(samples)
-            borders = pairwise(round(grid.seconds(int(frame)), 3) for frame in runs.borders)
-            blocks = [(str(u), *ends) for u, ends in zip(runs.units, borders, strict=True)]
+            borders = [round(grid.seconds(int(frame)), 3) for frame in runs.borders]
+            blocks = []
+            for unit, (start, end) in zip(runs.units, pairwise(borders), strict=True):
+                blocks.append((str(unit), start, end))
             strips.append(Strip("Units", tuple(blocks), coloured=True))
         return strips

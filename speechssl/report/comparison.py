@@ -1,6 +1,7 @@
 """Write compare.json, tables.md and a page from the folders of evaluations: `speechssl compare`.
 
-The page has the scores, crossings (`eval.crossings`), and paired differences.
+The page has the scores, paired differences, and crossings: the word error rates at which a cascade
+falls below a system without a transcript (`eval.crossings`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from speechssl.eval.compare import (
     Compared,
     PairedTest,
     compare,
-    paired_tests,
+    make_paired_tests,
     read_results,
     reads_reference,
 )
@@ -27,8 +28,8 @@ from speechssl.eval.crossings import (
     FAMILIES,
     NEAR,
     Crossing,
-    crossing_text,
-    crossings,
+    describe_crossing,
+    find_crossings,
     fit_falling,
 )
 from speechssl.report.figures import (
@@ -67,7 +68,7 @@ LABEL_DISTANCE = 8.0  # points of WER between conditions that both have a label 
 
 
 class Compilation(NamedTuple):
-    """A compilation has all results of one corpus."""
+    """A compilation has the results of a comparison on one corpus."""
 
     compared: Compared
     tests: Sequence[PairedTest]
@@ -75,8 +76,8 @@ class Compilation(NamedTuple):
 
 
 def compare_systems(o: Compare) -> dict[str, Any]:
-    """Compare, print the tables, and return the contents of compare.json. Raises InputError where
-    `run_comparison` does."""
+    """Compare systems, print the tables, and return the contents of compare.json. Raises InputError
+    where `run_comparison` does."""
     with hold_output(o.out):
         print(run_comparison(o))
         return read_json(o.out / "compare.json")
@@ -85,17 +86,17 @@ def compare_systems(o: Compare) -> dict[str, Any]:
 def run_comparison(o: Compare) -> str:
     """Compare, write everything into `o.out`, and return the tables.
 
-    Raises InputError where `read_results`, `compare` or `paired_tests` does.
+    Raises InputError where `read_results`, `compare` or `make_paired_tests` does.
     """
     pairs = []
     for text in o.pairs:
         first, second = text.split(",")
         pairs.append((first, second))
     compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
-    tests = paired_tests(compared, pairs)
+    tests = make_paired_tests(compared, pairs)
     corpora = []
     for c, corpus_tests in zip(compared, tests, strict=True):
-        corpora.append(Compilation(c, corpus_tests, crossings(c)))
+        corpora.append(Compilation(c, corpus_tests, find_crossings(c)))
     tables = [table for c in corpora for table in make_tables(c)]
     published = published_tables([c.corpus for c in compared])
     version = f"speechssl {__version__}"
@@ -105,11 +106,13 @@ def run_comparison(o: Compare) -> str:
         "common": o.common,
         "made_by": version,
     }
-    write_json(o.out / "compare.json", settings | {"corpora": [as_json(c) for c in corpora]})
+    write_json(
+        o.out / "compare.json", settings | {"corpora": [compilation_to_json(c) for c in corpora]}
+    )
     write_text(o.out / "tables.md", markdown([*tables, *published]))
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in compared}
-    sections = [corpus_section(c) for c in corpora]
+    sections = [make_corpus_section(c) for c in corpora]
     sections.append(Section("Further tables", tables=published))
     synthetic = " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
@@ -124,25 +127,24 @@ def make_tables(compilation: Compilation) -> list[Table]:
     left out."""
     compared = compilation.compared
     tables = [
-        score_table(compared, compared.metric),
-        score_table(compared, WER),
-        paired_table(compilation),
-        crossing_table(compilation),
+        make_score_table(compared, compared.metric),
+        make_score_table(compared, WER),
+        make_paired_table(compilation),
+        make_crossing_table(compilation),
     ]
     data_note = " ".join(filter(None, [compared.synthetic, compared.seen]))
-    return [
-        replace(t, title=f"{compared.corpus}: {t.title}", note=f"{t.note} {data_note}".strip())
-        for t in tables
-        if t.rows
-    ]
+    with_notes = []
+    for table in tables:
+        if table.rows:
+            title = f"{compared.corpus}: {table.title}"
+            with_notes.append(replace(table, title=title, note=f"{table.note} {data_note}".strip()))
+    return with_notes
 
 
-def score_table(compared: Compared, metric: str) -> Table:
+def make_score_table(compared: Compared, metric: str) -> Table:
     """Make a table of scores, with a row for each system and a column for each condition. metric:
     that of the comparison, or WER."""
-    cells = [
-        (system, condition) for system, condition, name in compared.estimates if name == metric
-    ]
+    cells = [(s, c) for s, c, name in compared.estimates if name == metric]
     measured_systems = {system for system, _ in cells}
     measured_conditions = {condition for _, condition in cells}
     systems = [s for s in compared.systems if s in measured_systems]
@@ -155,20 +157,23 @@ def score_table(compared: Compared, metric: str) -> Table:
             row.append(interval_text(estimate.interval.percent if estimate else None))
         rows.append(tuple(row))
     n = next(iter(compared.estimates.values())).n
-    items, name, aside = f"{n} questions", metric_name(metric), ""
+    items = f"{n} questions"
+    title = metric_name(metric)
+    left_out = ""
     if metric == WER:
-        items, name = f"the passages of {n} questions", compared.errors
-    elif compared.aside:
-        aside = f" Left out, for they have none: {', '.join(compared.aside)}."
-    drawn = describe_drawn(compared, metric)
-    note = f"Percent with 95 % intervals, which draw {drawn}; {items}.{aside}"
-    return Table(name, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
+        items = f"the passages of {n} questions"
+        title = compared.errors
+    elif compared.without_metric:
+        left_out = f" Left out, for they have none: {', '.join(compared.without_metric)}."
+    units = describe_units(compared, metric)
+    note = f"Percent with 95 % intervals, which draw {units}; {items}.{left_out}"
+    return Table(title, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
-def paired_table(compilation: Compilation) -> Table:
+def make_paired_table(compilation: Compilation) -> Table:
     """Make a table of paired differences, with a row for each test."""
     compared, tests = compilation.compared, compilation.tests
-    drawn = describe_drawn(compared, compared.metric)
+    units = describe_units(compared, compared.metric)
     rows = []
     for test in tests:
         condition = condition_name(*test.condition)
@@ -177,13 +182,14 @@ def paired_table(compilation: Compilation) -> Table:
         rows.append((test.first, test.second, condition, difference, p_value, adjusted))
     note = (
         "Points of the first over the second on the same questions, with 95 % intervals; paired "
-        f"bootstrap that draws {drawn}; p by changing their signs, two-sided; p (Holm) is adjusted "
+        f"bootstrap that draws {units}; p by changing their signs, two-sided; p (Holm) is adjusted "
         "over all tests of this comparison."
     )
     if tests:  # with very few groups nothing can be significant
-        family, smallest = tests[0].family, 2.0 ** (1 - tests[0].difference.groups)
+        family = tests[0].family
+        smallest = 2.0 ** (1 - tests[0].difference.groups)  # of a sign test
         if family * smallest > 0.05:
-            note += f" With {drawn} no p can be below {smallest:.2g}"
+            note += f" With {units} no p can be below {smallest:.2g}"
             if family > 1:
                 adjusted_smallest = min(1.0, family * smallest)
                 note += f", nor below {adjusted_smallest:.2g} after Holm over {family} tests"
@@ -193,13 +199,13 @@ def paired_table(compilation: Compilation) -> Table:
     return Table(title, columns, tuple(rows), note)
 
 
-def crossing_table(compilation: Compilation) -> Table:
+def make_crossing_table(compilation: Compilation) -> Table:
     """Make a table of crossings, with a row for each family of points."""
     errors = compilation.compared.errors
     rows = []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
-        rows.append((x.textless, family_of(x), len(x.points), measured, crossing_text(x)))
+        rows.append((x.textless, name_family(x), len(x.points), measured, describe_crossing(x)))
     note = (
         f"The {errors} at which the cascade falls to the system without a transcript, on a "
         "fitted curve that never rises, with the middle 95 % of the resamples; given where points "
@@ -216,12 +222,12 @@ def crossing_table(compilation: Compilation) -> Table:
     return Table("where the lines cross", columns, tuple(rows), note)
 
 
-def family_of(x: Crossing) -> str:
+def name_family(x: Crossing) -> str:
     """Name the source of the errors of a crossing."""
     return FAMILIES.get(x.family, x.family)
 
 
-def describe_drawn(compared: Compared, metric: str) -> str:
+def describe_units(compared: Compared, metric: str) -> str:
     """Describe the units that the intervals of a metric draw, such as "8 voices × askers"."""
     for (_, _, name), estimate in compared.estimates.items():
         if name == metric:
@@ -232,38 +238,38 @@ def describe_drawn(compared: Compared, metric: str) -> str:
 # ---- compare.json
 
 
-def as_json(compilation: Compilation) -> dict[str, Any]:
-    """Return JSON values. Scores are fractions, not percent; differences are in points. low and
-    high are null where too few voices or passages are drawn."""
+def compilation_to_json(compilation: Compilation) -> dict[str, Any]:
+    """Return a corpus's entry of compare.json. Scores are fractions, not percent; differences are
+    in points. low and high are null where too few voices or passages are drawn."""
     compared = compilation.compared
     cells = []
     for (system, condition, metric), estimate in compared.estimates.items():
         cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
-        cells.append(cell | _interval_as_json(estimate.interval))
+        cells.append(cell | _interval_to_json(estimate.interval))
     facts = ("corpus", "split", "data", "synthetic", "languages")
     return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.errors,
-        "drawn": compared.drawn.text,
+        "drawn": compared.units.text,
         "cells": cells,
-        "tests": list(map(_test_as_json, compilation.tests)),
-        "crossings": list(map(_crossing_as_json, compilation.crossings)),
+        "tests": list(map(_test_to_json, compilation.tests)),
+        "crossings": list(map(_crossing_to_json, compilation.crossings)),
     }
 
 
-def _test_as_json(test: PairedTest) -> dict[str, Any]:
+def _test_to_json(test: PairedTest) -> dict[str, Any]:
     return {
         "first": test.first,
         "second": test.second,
         "condition": condition_name(*test.condition),
-        **_interval_as_json(test.difference.interval),
+        **_interval_to_json(test.difference.interval),
         "p_value": test.difference.p_value,
         "p_holm": test.p_holm,
     }
 
 
-def _crossing_as_json(x: Crossing) -> dict[str, Any]:
+def _crossing_to_json(x: Crossing) -> dict[str, Any]:
     points = []
     for p in x.points:
         rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
@@ -276,13 +282,13 @@ def _crossing_as_json(x: Crossing) -> dict[str, Any]:
         "high": None if x.share is None else x.high,
         "share": x.share,
         "between": x.between,
-        "text": crossing_text(x),
+        "text": describe_crossing(x),
         "wer_measured": [x.low_wer, x.high_wer],
         "points": points,
     }
 
 
-def _interval_as_json(interval: Interval) -> dict[str, Any]:
+def _interval_to_json(interval: Interval) -> dict[str, Any]:
     values: Mapping[str, Any] = asdict(interval)
     low, high = interval.ends
     return {k: x for k, x in values.items() if k != "estimated"} | {"low": low, "high": high}
@@ -300,7 +306,7 @@ def describe_corpus(c: Compared) -> str:
 # ---- the page
 
 
-def corpus_section(c: Compilation) -> Section:
+def make_corpus_section(c: Compilation) -> Section:
     """Make the section of one corpus, with its tables and crossing figures."""
     compared = c.compared
     drawings = []
@@ -317,10 +323,10 @@ def summarise(c: Compilation) -> str:
     by_family = {x.family: x for x in reversed(c.crossings)}  # the first crossing of each
     if by_family:
         chosen = by_family.get("simulated") or by_family.get("all") or c.crossings[0]
-        where = crossing_text(chosen)
+        where = describe_crossing(chosen)
         if chosen.at is not None:  # else the text is a sentence
             where = f"the cascade falls to {chosen.textless} at a {c.compared.errors} of {where}"
-        parts.append(f"{c.compared.errors} varied by {family_of(chosen)}: {where}.")
+        parts.append(f"{c.compared.errors} varied by {name_family(chosen)}: {where}.")
     if c.tests:
         significant = sum(t.p_holm < 0.05 for t in c.tests)
         parts.append(
@@ -329,12 +335,13 @@ def summarise(c: Compilation) -> str:
     return " ".join(parts)
 
 
-# ---- the crossing figure: scores against the word error rate, for every source of errors
+# ---- the figure of crossings: scores against the word error rate, a curve for each family
 
 
 def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) -> Drawing | None:
-    """Draw the fitted curve of every family of errors, and a system without a transcript: its level
-    in clean speech or its scores in the same noise."""
+    """Draw scores of cascades over their word error rate, and those of a system without a
+    transcript, so that one sees at which rate the cascades fall below it (a crossing). crossings:
+    those of this system, one for each family of cascades; None is returned where there are none."""
     if not crossings:
         return None
     metric = metric_name(c.metric)
@@ -354,9 +361,9 @@ def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) ->
 def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
     """Plot the cascades of a family with their fitted curve and their crossing."""
     colour = line_style(slot)["color"]
-    label = family_of(x)
+    label = name_family(x)
     if x.at is not None:
-        label += f": cross at {crossing_text(x)}"
+        label += f": cross at {describe_crossing(x)}"
         ax.axvline(100 * x.at, color=colour, linewidth=0.9, linestyle=":")
     rates = [100 * p.wer.value for p in x.points]
     scores = _frame(p.cascade for p in x.points)

@@ -1,11 +1,12 @@
-"""Draw figures of pages with matplotlib, saved as SVG.
+"""Draw the figures of pages with matplotlib, as SVG.
 
-A figure is drawn within `new_axes`, and ends with `add_legend` and `save_svg`.
+A figure is drawn within `new_axes`; `add_legend` and `save_svg` finish it.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008), safe for colour-blind readers. Yellow is kept for the gold answers. The
-# second colour of a pair is the same hue, lighter, for dark backgrounds.
+# The colours are those of Okabe and Ito (2008), safe for colour-blind readers. Yellow is left for
+# the gold answers. The second colour of a pair is the same hue, lighter, for dark backgrounds.
 PALETTE = (
     ("#0072b2", "#4ba6e3"),  # blue
     ("#d55e00", "#f28a45"),  # vermillion
@@ -36,7 +37,8 @@ PALETTE = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INCHES = 8.6  # width of a figure
 SNR_AXIS = "← more noise\N{EM SPACE}SNR (dB)\N{EM SPACE}less noise →"
-LONGEST = 34  # letters of a name in a figure
+LONGEST = 34  # most letters of a name in a figure
+MOST_NAMES = 40  # most names on an axis
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Drawing:
 
 def line_style(slot: int) -> dict[str, Any]:
     """Return the colour and marker of a line; after seven lines the colours are repeated with other
-    markers."""
+    markers. slot: the number of the line, by `scores.assign_slots`."""
     marker = MARKERS[(slot + slot // len(PALETTE)) % len(MARKERS)]
     return {"color": PALETTE[slot % len(PALETTE)][0], "marker": marker, "markersize": 4.5}
 
@@ -86,7 +88,7 @@ def save_svg(figure: Figure) -> str:
 
 
 def shorten(name: str, longest: int = LONGEST) -> str:
-    """Shorten a name to so many letters."""
+    """Shorten a name to at most `longest` letters."""
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
@@ -144,12 +146,13 @@ def _plot_over_snr(
 ) -> None:
     """Plot a line for each label. snrs: those of the noise in all panels."""
     ticks = sorted(snrs.dropna().unique())
-    clean = ticks[-1] + max(5.0, (ticks[-1] - ticks[0]) / 4)
+    clean = ticks[-1] + max(5.0, (ticks[-1] - ticks[0]) / 4)  # place of clean speech, in dB
     lines = scores.groupby("label", sort=False)
+    # lines are shifted by about 1 % of the axis, so that their error bars do not overlap
+    spacing = (clean - ticks[0]) / 98
     for number, (label, label_scores) in enumerate(lines):
         line = label_scores.assign(x=label_scores.snr_db.fillna(clean)).sort_values("x")
-        # shifts the lines a little, so that their error bars do not overlap
-        shift = (number - (lines.ngroups - 1) / 2) * (clean - ticks[0]) / 98
+        shift = (number - (lines.ngroups - 1) / 2) * spacing
         plot_scores(ax, line.x + shift, line, slots[label], label)
     numbers = [decibels(snr).removesuffix("\u00a0dB") for snr in ticks]
     ax.set_xticks([*ticks, clean], [*numbers, "clean"])
@@ -171,8 +174,8 @@ def shade(
         for x, text in enumerate(row):
             ink = PAPER if shares[y, x] > 0.6 else INK
             ax.text(x, y, text, ha="center", va="center", fontsize=7.5, color=ink)
-    # at most 40 names on an axis
-    step_x, step_y = -(-len(columns) // 40), -(-len(rows) // 40)
+    step_x = math.ceil(len(columns) / MOST_NAMES)
+    step_y = math.ceil(len(rows) / MOST_NAMES)
     rotation = 90 if upright else 0
     ax.set_xticks(range(0, len(columns), step_x), columns[::step_x], rotation=rotation, fontsize=7)
     ax.set_yticks(range(0, len(rows), step_y), rows[::step_y], fontsize=7)

@@ -1,9 +1,9 @@
-"""Make questions to listen to, with the answers of all systems on the waveform and units and phones
-below it; and the data of the table of all predictions.
+"""This module has the data of questions to listen to, and of the table of all predictions.
 
-A waveform is an SVG image of WIDTH x HEIGHT SVG units, whatever the length of the passage. The page
-stretches it sideways only, so that one unit is one pixel in height. Letters: N samples of a
-recording at 16 kHz, P points of its envelope, which is the outline of the waveform.
+A question to listen to shows the waveform of its passage, below it a lane for each answer, and
+strips with units and phones. A waveform is an SVG image of WIDTH x HEIGHT SVG units, whatever the
+length of the passage. The page stretches it sideways only, so that one unit is one pixel in height.
+Letters: N samples of a recording at 16 kHz, P points of its envelope, the peaks of the waveform.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from speechssl.report.scores import condition_label
 from speechssl.results import Table, full_condition
 
 WIDTH, HEIGHT = 1000, 88  # of a waveform, in SVG units
-NARROWEST = 3.0  # width of a region in SVG units; a narrower one could not be seen or clicked
+NARROWEST = 3.0  # least width of a region in SVG units, so that it can be seen and clicked
 # LAME's average rate: about 105 kB for 30 seconds of speech. At a constant rate as low as this, a
 # frame is too small for the header with the encoder's delay, and the audio would be 1,105 samples
 # late.
@@ -85,8 +85,8 @@ def cut_at(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str]:
     """Cut a text into the parts before, in and after the answer; (text, "", "") where the answer is
     not in the text.
 
-    near: fraction of the text; of several occurrences the nearest to it is taken. Case does not
-    count; whole words are preferred.
+    near: a place as a fraction of the text; of several occurrences the one nearest to it is taken.
+    Case does not count; whole words are preferred.
     """
     words = re.escape(answer.strip())
     matches = list(re.finditer(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE))
@@ -115,6 +115,7 @@ def encode_audio(samples: np.ndarray) -> bytes:
 
 
 def data_uri(audio: bytes) -> str:
+    """Return MP3 audio as the address of an <audio> element."""
     return f"data:audio/mpeg;base64,{base64.b64encode(audio).decode('ascii')}"
 
 
@@ -122,9 +123,12 @@ def outline(peaks: Sequence[float]) -> str:
     """Return the SVG path of a waveform: the envelope and its mirror image. peaks: (P,) in [0, 1];
     a flat line where there are none."""
     values = list(peaks) or [0.0]
-    step, middle = WIDTH / len(values), HEIGHT / 2
-    # half the height is at least 0.6, so that silence is a line, and leaves a margin of 3
-    points = [(step * (i + 0.5), max(0.6, v * (middle - 3))) for i, v in enumerate(values)]
+    step = WIDTH / len(values)
+    middle = HEIGHT / 2
+    points = []
+    for i, peak in enumerate(values):
+        # the outline leaves a margin of 3; 0.6 makes silence a line that can be seen
+        points.append((step * (i + 0.5), max(0.6, peak * (middle - 3))))
     top = [f"{x:.1f} {middle - y:.1f}" for x, y in points]
     bottom = [f"{x:.1f} {middle + y:.1f}" for x, y in reversed(points)]
     return f"M0 {middle:g}L" + "L".join([*top, f"{WIDTH} {middle:g}", *bottom]) + "Z"
@@ -174,11 +178,12 @@ def list_predictions(
 ) -> list[dict[str, Any]]:
     """Make a row for each question, system and condition.
 
-    examples: (id of a question, label of its condition) -> identifier of its element on the page.
+    examples: the identifier of the element on the page by the question's id and the label of its
+    condition.
     """
     questions = {q.id: q for q in corpus.questions}
     answered = [score.lines.keys() & predicted["answers"].keys() for score, predicted in scored]
-    common = set.intersection(*answered)
+    common = set.intersection(*answered)  # the questions that all systems answered
     rows = []
     for score, predicted in scored:
         answers = predicted["answers"]
@@ -190,7 +195,7 @@ def list_predictions(
             start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
             text = answer.get("text") or ""
             has_times = end > start
-            if has_times and not gives_text:  # the reference words in the answer
+            if has_times and not gives_text:  # the words of the reference within the times
                 words = corpus.passages[question.passage].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
             row = {
@@ -216,13 +221,13 @@ def list_predictions(
 
 
 def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -> dict[str, Any]:
-    """Return predictions for the page's script, sorted by condition and question. slots: of the
-    colours of the systems."""
+    """Return the predictions for page.js, sorted by condition and question. slots: numbers of the
+    systems' colours in the palette."""
     conditions = list(dict.fromkeys(row["condition"] for row in rows))
     ids = dict.fromkeys(row["id"] for row in rows)
     questions = {name: number for number, name in enumerate(ids)}
 
-    def order(row: Mapping[str, Any]) -> tuple[int, int]:
+    def sort_key(row: Mapping[str, Any]) -> tuple[int, int]:
         return conditions.index(row["condition"]), questions[row["id"]]
 
     return {
@@ -230,7 +235,7 @@ def make_explorer(rows: Sequence[Mapping[str, Any]], slots: Mapping[str, int]) -
         "slots": slots,
         "conditions": conditions,
         "fields": list(rows[0]),
-        "rows": [list(row.values()) for row in sorted(rows, key=order)],
+        "rows": [list(row.values()) for row in sorted(rows, key=sort_key)],
     }
 
 
@@ -251,4 +256,5 @@ def tabulate_errors(explorer: Mapping[str, Any], note: str = "") -> list[Table]:
 
 
 def _round(value: float | None, times: int = 1) -> float | None:
+    """Return a value, times a factor, with two decimals."""
     return None if value is None else round(times * value, 2)

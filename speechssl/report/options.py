@@ -1,4 +1,7 @@
-"""`speechssl report` and `compare`: their options."""
+"""These are the options of `speechssl report` and `speechssl compare`.
+
+The docstring of a verb's options is its help in the shell, and so are the texts of the options.
+"""
 
 from __future__ import annotations
 

@@ -27,8 +27,9 @@ class Section:
     drawings: Sequence[Drawing | None] = ()
     leading: int = 99  # number of tables before the figures
     examples: Sequence[ListeningExample] = ()
-    slots: Mapping[str, int] = field(default_factory=dict)  # of the colours of systems in examples
-    explorer: Mapping[str, Any] | None = None  # predictions for the page's script
+    # numbers of the colours of systems in examples
+    slots: Mapping[str, int] = field(default_factory=dict)
+    explorer: Mapping[str, Any] | None = None  # predictions for page.js, by `make_explorer`
 
     @property
     def empty(self) -> bool:
@@ -48,8 +49,9 @@ def write_page(
 ) -> None:
     """Write the page, whole or not at all; the same input gives the same bytes.
 
-    opening: the first paragraph. synthetic: sentence about synthetic speech in the data, under it.
-    rows: all values of the page, which can be unfolded and downloaded.
+    opening: the first paragraph. synthetic: the sentence about synthetic speech under it.
+    provenance: name and value of what made the results. rows: all values of the page, which can be
+    unfolded and downloaded.
     """
     environment = jinja2.Environment(
         # template.html with page.css and page.js
@@ -79,8 +81,10 @@ def write_page(
 
 
 def _uri(media_type: str, text: str) -> str:
+    """Return a text as an address that holds it."""
     return f"data:{media_type};base64,{base64.b64encode(text.encode()).decode('ascii')}"
 
 
 def svg_uri(svg: str) -> str:
+    """Return an <svg> element as the address of an image."""
     return _uri("image/svg+xml", svg)

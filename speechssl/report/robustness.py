@@ -15,7 +15,7 @@ from speechssl.report.scores import (
     arrange,
     assign_slots,
     condition_label,
-    conditions_of,
+    list_conditions,
     print_value,
 )
 from speechssl.results import LOWER_IS_BETTER, Row, Table, error_bar_note, metric_name, unit
@@ -56,34 +56,42 @@ def add_losses(scores: pd.DataFrame) -> pd.DataFrame:
     return joined.assign(loss=signs * (joined.value - joined.clean))
 
 
-def robustness_section(rows: Sequence[Row], title: str, tables: Sequence[Table] = ()) -> Section:
-    """Make the section. tables: those of the grid; the first stands before the figures."""
+def make_robustness_section(
+    rows: Sequence[Row], title: str, tables: Sequence[Table] = ()
+) -> Section:
+    """Make the section of a grid. tables: those of the grid; the first stands before the
+    figures."""
     if not rows:
         return Section(title, tables=tables)
     scores = add_losses(arrange(rows, by="encoder"))
     slots = assign_slots(scores.label)
-    panels = {
-        f"{SYSTEMS.get(task, task)}, {metric_name(metric)}": panel
-        for (task, metric), panel in scores.groupby(["system", "metric"], sort=False)
-    }
+    panels = {}
+    for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):
+        panels[f"{SYSTEMS.get(task, task)}, {metric_name(metric)}"] = panel
     bars = error_bar_note(zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
-    for scale, losses_title in LOSSES.items():
-        of_scale = {name: p for name, p in panels.items() if unit(p.metric.iloc[0]) == scale}
-        drawings.append(draw_losses(losses_title, of_scale, scale))
+    for metric_unit, losses_title in LOSSES.items():
+        unit_panels = {}
+        for name, panel in panels.items():
+            if unit(panel.metric.iloc[0]) == metric_unit:
+                unit_panels[name] = panel
+        drawings.append(draw_losses(losses_title, unit_panels, metric_unit))
     curves_title = "Scores against the signal-to-noise ratio (SNR)"
     drawings.append(draw_over_snr(curves_title, bars, panels, slots))
     return Section(title, "", tables, drawings, leading=1)
 
 
-def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> Drawing | None:
-    """Draw the score in every cell; its colour shows the loss against the encoder's own clean
-    speech, on one scale for all panels. scale: their unit. None where no noise was measured."""
+def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], metric_unit: str) -> Drawing | None:
+    """Draw a matrix of encoders and conditions for each panel: the score is written in the cell,
+    and its colour shows the loss against the encoder's own clean speech, on one scale for all
+    panels. metric_unit: that of all panels. None where no noise was measured."""
     all_scores = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
     if (all_scores.condition == "clean").all():
         return None
-    darkest = max(LEAST_SCALE[scale], all_scores.loss.max())
-    conditions = conditions_of(all_scores)
+    darkest = max(LEAST_SCALE[metric_unit], all_scores.loss.max())
+    conditions = list_conditions(all_scores)
+    # in inches: 0.27 a row of cells, 0.9 of a row the title of a panel, 0.9 the names of conditions
+    # below the last panel
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
     height = (0.27 * sum(heights) + 0.9) / len(panels)
     with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
@@ -98,7 +106,7 @@ def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], scale: str) -> D
             pivot = pivot.loc[panel.label.unique()]
             losses = pivot["loss"].reindex(columns=conditions).astype(float)
             texts = pivot["number"].reindex(columns=conditions).fillna("–").to_numpy().tolist()
-            # the root shows small losses more clearly
+            # the square root shows small losses more clearly
             shares = np.sqrt(losses.clip(0) / darkest).to_numpy()
             labels = [shorten(label, 24) for label in pivot.index]
             shade(ax, shares, labels, conditions, texts, "YlOrBr", upright=True)

@@ -1,9 +1,9 @@
-"""Arrange the long table of scores that figures draw: a row for each system, encoder, condition and
-metric, with their names on a page.
+"""Make the long table of scores that figures draw (`arrange`), and the names on pages.
 
-The columns system, encoder, condition, snr_db, metric, value, low, high, drawn and groups are those
-of `results.Row`. The column label has the name of a line in a figure, the column place the position
-of the condition in the order of conditions.
+The table has a row for each system, encoder, condition and metric. The columns system, encoder,
+condition, snr_db, metric, value, low, high, drawn and groups are those of `results.Row`. The column
+`label` has the name of a line in a figure, the column `place` the number of the condition in the
+order of conditions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,14 @@ from speechssl.results import (
     system_label,
 )
 
-# in the order of pages; systems of question answering have the names of the commands
+# the names of systems and tasks on pages, in their order there; systems of question answering are
+# called as in commands
 SYSTEMS = {
-    **{name: name for name in ("dual", "cascade", "cascade-ctc", "speechbert", "units")},
+    "dual": "dual",
+    "cascade": "cascade",
+    "cascade-ctc": "cascade-ctc",
+    "speechbert": "speechbert",
+    "units": "units",
     "ks": "KS (keywords)",
     "ic": "IC (intents)",
     "sid": "SID (speakers)",
@@ -45,22 +50,24 @@ CONDITIONS = {
     "pink": "Pink noise",
     "gaussian": "Gaussian noise",
 }
-KEYS = ["system", "encoder", "condition", "snr_db", "metric"]
+KEYS = ["system", "encoder", "condition", "snr_db", "metric"]  # columns that tell scores apart
 
 
 def sort_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by systems and metrics in the order of pages."""
-    return sorted(
-        rows, key=lambda row: (rank_name(row.name, SYSTEMS), rank_name(row.metric, METRICS))
-    )
+
+    def sort_key(row: Row) -> tuple[tuple[int, str], tuple[int, str]]:
+        return rank_name(row.name, SYSTEMS), rank_name(row.metric, METRICS)
+
+    return sorted(rows, key=sort_key)
 
 
 def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
     """Make the table of scores from sorted rows (`sort_rows`).
 
-    Rows that differ in their seed alone are averaged, and their interval reaches from the lowest to
-    the highest end; of rows that differ in their card alone the last counts. by: "system" or
-    "encoder", which gives lines their names.
+    Rows that differ only in their seed are averaged, and their interval reaches from the lowest to
+    the highest end; of rows that differ only in their card the last counts. by: "system" or
+    "encoder", after which the lines of figures are named.
     """
     table = read_table(rows).astype(dict.fromkeys(["snr_db", "value", "low", "high"], float))
     table["system"] = table.task.where(table.system == HEAD, table.system)
@@ -84,13 +91,14 @@ def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
 
 
 def rank_name(name: str, known: Iterable[str]) -> tuple[int, str]:
-    """Return a sort key: known names in their order, then others by name."""
+    """Return a sort key that puts known names first, in their order, then others by name."""
     names = list(known)
     return (names.index(name) if name in names else len(names), name)
 
 
 def _name_systems(scores: pd.DataFrame) -> pd.Series:
-    """Return the names of systems, with the encoder for a system that has several."""
+    """Return the label of every row: the name of the system, with the encoder where the system has
+    several."""
     names = scores.system.map(lambda system: SYSTEMS.get(system, system))
     several = scores.groupby("system").encoder.transform("nunique") > 1
     labels = [system_label(*pair) for pair in zip(names, scores.encoder, strict=True)]
@@ -102,7 +110,7 @@ def assign_slots(labels: Iterable[str]) -> dict[str, int]:
     return {label: slot for slot, label in enumerate(dict.fromkeys(labels))}
 
 
-def conditions_of(scores: pd.DataFrame) -> list[str]:
+def list_conditions(scores: pd.DataFrame) -> list[str]:
     """Return the names of the conditions, in their order."""
     ordered = scores.sort_values("place").drop_duplicates("place")
     pairs = zip(ordered.condition, ordered.snr_db, strict=True)

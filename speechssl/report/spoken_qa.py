@@ -1,5 +1,6 @@
-"""Make the section of question answering on a page, and what opens it: tables, and scores
-over the SNR. `speechssl compare` draws them over recognition errors."""
+"""Make the section of question answering on a page, with tables and a figure of scores over the
+SNR, and the paragraph that opens the page. `speechssl compare` draws scores over recognition
+errors."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ from speechssl.results import (
 )
 
 
-def qa_section(
+def make_qa_section(
     rows: Sequence[Row], slots: Mapping[str, int], synthetic: str, errors: Sequence[Table]
 ) -> Section:
-    """Make the tables and figures. synthetic: what a synthesiser spoke of the data; stands at every
-    table. errors: tables of how answers err."""
+    """Make the section. slots: numbers of the lines' colours; synthetic: sentences about synthetic
+    speech, for the note of every table; errors: tables of how answers err."""
     if not rows:
         return Section("Results")
     scores = arrange(rows)
@@ -52,39 +53,48 @@ def qa_section(
 def write_opening(
     scores: Sequence[Scores], conditions: Sequence[ConditionAtSnr], about: str
 ) -> str:
-    """Say in a sentence what was asked, of whom, and who was right how often, and then what is
-    right; "" where no score tells.
+    """Write a sentence that says how many questions were asked and how often each system was right,
+    and one that says what counts as right; "" where no score tells.
 
-    scores: in the order of the page, also of multiple choice. conditions: those that are told of.
-    about: the corpus and who speaks it.
+    scores: those of spoken question answering and multiple choice, in the order of the page.
+    conditions: those that the sentence has. about: the corpus and who speaks it.
     """
-    judged = [(score, verdicts) for score in scores if (verdicts := judge_answers(score))]
-    asked = max((score.lines for score, _ in judged), key=len, default={})
+    judged = []  # scores with their verdicts
+    for score in scores:
+        verdicts = judge_answers(score)
+        if verdicts:
+            judged.append((score, verdicts))
+    # the questions of the system that was asked most
+    most_lines = max((score.lines for score, _ in judged), key=len, default={})
     clauses = []
     for condition in conditions:
         shares = []
         for score, verdicts in judged:
             if score.condition == condition:
-                few = f" (of {len(verdicts)})" if len(verdicts) < len(asked) else ""
+                of_fewer = f" (of {len(verdicts)})" if len(verdicts) < len(most_lines) else ""
                 share = 100 * sum(verdicts) / len(verdicts)
-                shares.append(f"{score.system} {share:.0f} %{few}")
+                shares.append(f"{score.system} {share:.0f} %{of_fewer}")
         if shares:
             clauses.append(f"in {condition_phrase(*condition)} {join_words(shares)}")
     if not clauses:
         return ""
-    questions = describe_range([len(asked)], "question")
-    passages = describe_range([len({line["passage"] for line in asked.values()})], "passage")
+    passage_ids = {line["passage"] for line in most_lines.values()}
+    questions = describe_range([len(most_lines)], "question")
+    passages = describe_range([len(passage_ids)], "passage")
     sentence = (
         f"Asked {questions} about {passages} ({about}), the systems were right this often: "
         f"{'; '.join(clauses)}."
     )
-    spans = any(line.get("error") for score, _ in judged for line in score.lines.values())
-    return f"{sentence} {RIGHT}" if spans else sentence
+    has_spans = False  # RIGHT explains answers that are spans, not options
+    for score, _ in judged:
+        has_spans |= any(line.get("error") for line in score.lines.values())
+    return f"{sentence} {RIGHT}" if has_spans else sentence
 
 
 def judge_answers(score: Scores) -> list[float]:
-    """Say of every question whether its answer is right (`RIGHT`, or all of the right options):
-    0 or 1, of chance a number between."""
+    """Return for every question 1 for a right answer (as in `RIGHT`; in multiple choice all of the
+    right options and no other) and 0 for a wrong one; for the baseline `chance` the probability of
+    a right one."""
     verdicts = []
     for line in score.lines.values():
         if line.get("error"):

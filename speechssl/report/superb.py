@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from speechssl.eval.superb import measure_name, superb_tables
+from speechssl.eval.superb import make_superb_tables, name_measure
 from speechssl.report.page import Section
 from speechssl.report.scores import assign_slots
 from speechssl.report.superb_figures import Artefacts, draw_confusions, draw_det, draw_layers
@@ -15,13 +15,15 @@ from speechssl.superb.tasks import ORDER
 AT = 5.0  # dB, the SNR that stands for noise
 
 
-def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
-    """Make the section. rows: those of tasks of SUPERB."""
+def make_superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
+    """Make the section of SUPERB. rows: those of its tasks."""
     encoders = list(dict.fromkeys(row.encoder for row in rows))
     slots = assign_slots([*encoders, *(x.encoder for x in artefacts.details)])
-    tables = superb_tables(rows, encoders, AT)
+    tables = make_superb_tables(rows, encoders, AT)
     measured = dict.fromkeys((row.task, row.metric) for row in rows)
-    published_table = published_scores(sorted(measured, key=lambda cell: ORDER.index(cell[0])))
+    published_table = tabulate_published_scores(
+        sorted(measured, key=lambda cell: ORDER.index(cell[0]))
+    )
     drawings = [
         draw_layers(artefacts, slots),
         *draw_confusions(artefacts),
@@ -30,7 +32,7 @@ def superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     return Section("SUPERB", "", [*tables, *published_table], drawings)
 
 
-def published_scores(measured: Sequence[tuple[str, str]]) -> list[Table]:
+def tabulate_published_scores(measured: Sequence[tuple[str, str]]) -> list[Table]:
     """Make a table of published scores for the measured tasks and metrics; no table where none of
     these was published."""
     encoders, checked = published_encoders(), published()["superb"]["checked"]
@@ -40,7 +42,7 @@ def published_scores(measured: Sequence[tuple[str, str]]) -> list[Table]:
         if any(value is not None for value in values):
             mark = "" if task in checked else " †"
             texts = (None if value is None else f"{value:.2f}{mark}" for value in values)
-            rows.append((measure_name(task, metric), *texts))
+            rows.append((name_measure(task, metric), *texts))
     note = f"{PUBLISHED_SUPERB} † Not verified against the leaderboard."
     title = "Published encoders, on the published sets"
     return [Table(title, ("task", *encoders), tuple(rows), note)] if rows else []

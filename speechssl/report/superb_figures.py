@@ -3,6 +3,7 @@ the test set that `superb run` wrote."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from speechssl.results import MUTED
 from speechssl.superb.tasks import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
-NUMBERED_CLASSES = 14  # cells of matrices of up to so many classes have numbers
+NUMBERED_CLASSES = 14  # the cells of a matrix have numbers up to this number of classes
 MOST_CLASSES = 60  # largest number of classes in a matrix
 DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
@@ -35,7 +36,8 @@ class Head:
 
 @dataclass(frozen=True)
 class Details:
-    """Details are the data of figures of the test set: `HeadEvaluation.detail` of one head."""
+    """Details are the data of figures about the test set: `HeadEvaluation.detail` of one head, such
+    as {"confusion": ...}, {"det": ...} or {"layers": ...}."""
 
     encoder: str
     task: str
@@ -53,6 +55,7 @@ class Artefacts:
         return bool(self.heads or self.details)
 
     def of_task(self, task: str) -> list[Details]:
+        """List the details of a task."""
         return [d for d in self.details if d.task == task]
 
 
@@ -78,6 +81,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
     """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
     task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
     mark at the best layer on dev."""
+    # encoder -> task -> the weights of each head
     weights: dict[str, dict[str, list[Sequence[float]]]] = {}
     for head in artefacts.heads:
         if len(head.layer_weights) > 1:
@@ -85,6 +89,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
             by_task.setdefault(head.task, []).append(head.layer_weights)
     for details in artefacts.of_task("qbe"):
         if details.encoder in weights:
+            # `_weight_text` prints 0 as a mark and NaN as nothing
             mark = np.full(len(details.detail["layers"]), np.nan)
             mark[np.argmax(details.detail["layers"])] = 0
             weights[details.encoder]["qbe"] = [mark.tolist()]
@@ -133,7 +138,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
                 matrices[name] = share_confusions(**confusion)
         if not matrices:
             continue
-        rows = -(-len(matrices) // 2)
+        rows = math.ceil(len(matrices) / 2)
         with new_axes(rows, 2, 3.9) as (figure, axes):
             for ax in axes.ravel()[len(matrices) :]:
                 ax.remove()
@@ -158,6 +163,7 @@ def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int
     totals = table.sum(axis=1).to_numpy()
     shares = table / np.maximum(totals, 1)[:, None]
     if len(table) > MOST_CLASSES:
+        # recordings of a class that were taken for others, and of others that were taken for it
         errors = totals + table.sum().to_numpy() - 2 * np.diag(table)
         worst = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
         shares = shares.iloc[worst, worst]

@@ -1,5 +1,5 @@
-"""Hugging Face checkpoints of recognisers: tiny ones with random weights; and what recognisers hear
-and say."""
+"""Tiny Hugging Face checkpoints of recognisers with random weights, recordings of noise, and
+transcripts."""
 
 import json
 import math
@@ -12,20 +12,24 @@ from speechssl.cascade.data import TimedWord, Transcript
 
 transformers = pytest.importorskip("transformers")
 RATE = 16_000
-TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]
+TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]  # <pad> is the blank of CTC
 
 
 def noise(seconds):
+    """A recording of noise."""
     return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
 
 
 def transcript(words, separator=" ", step=0.5):
-    """Words of 0.4 s, one every `step` seconds. words: a text of such, or a list."""
-    words = words.split() if isinstance(words, str) and separator else list(words)
-    return Transcript(
-        tuple(TimedWord(w, i * step, i * step + 0.4, math.nan) for i, w in enumerate(words)),
-        separator,
-    )
+    """A transcript of words of 0.4 s, one every `step` seconds. words: a text of such, or a
+    list."""
+    if isinstance(words, str) and separator:
+        words = words.split()
+    timed = []
+    for i, word in enumerate(words):
+        start = i * step
+        timed.append(TimedWord(word, start, end=start + 0.4, confidence=math.nan))
+    return Transcript(tuple(timed), separator)
 
 
 @pytest.fixture(scope="session")
@@ -38,15 +42,16 @@ def ctc_folder(tmp_path_factory):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 16, "conv_dim": (8,) * 7, "vocab_size": len(TOKENS)}
-    places = {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
-    config = transformers.Wav2Vec2Config(**sizes, **places)
+    sizes |= {"num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2}
+    config = transformers.Wav2Vec2Config(**sizes)
     transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
 def whisper_folder(tmp_path_factory):
-    """One byte is one token; two languages; the real Whisper's special tokens in its order."""
+    """A Whisper with a token for every byte, two languages, and the special tokens of the published
+    ones in their order."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     folder = tmp_path_factory.mktemp("checkpoints") / "tiny-whisper"
@@ -55,13 +60,13 @@ def whisper_folder(tmp_path_factory):
     names = "endoftext startoftranscript en zh translate transcribe startoflm startofprev"
     names = [*names.split(), "nospeech", "notimestamps"]
     tokenizer.add_special_tokens({"additional_special_tokens": [f"<|{n}|>" for n in names]})
-    tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])
+    tokenizer.add_tokens([f"<|{i * 0.02:.2f}|>" for i in range(1501)])  # times up to 30 s
     ids = {n: tokenizer.convert_tokens_to_ids(f"<|{n}|>") for n in names}
     common = {f"{part}_token_id": ids["endoftext"] for part in ("pad", "bos", "eos")}
     common["decoder_start_token_id"] = ids["startoftranscript"]
-    sizes = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}
-    sizes = {f"{half}_{k}": v for half in ("encoder", "decoder") for k, v in sizes.items()}
-    sizes |= {"d_model": 16, "max_target_positions": 64, "vocab_size": len(tokenizer)}
+    sizes = {"d_model": 16, "max_target_positions": 64, "vocab_size": len(tokenizer)}
+    for half in ("encoder", "decoder"):
+        sizes |= {f"{half}_layers": 1, f"{half}_attention_heads": 2, f"{half}_ffn_dim": 16}
     torch.manual_seed(0)
     model = transformers.WhisperForConditionalGeneration(
         transformers.WhisperConfig(**sizes, **common)

@@ -1,5 +1,5 @@
-"""Known words in a recording: CTC on emissions made by hand, windows against the whole, Whisper's
-attention."""
+"""Alignment of known words with recordings: by CTC on log-probabilities made by hand, in windows as
+without them, by Whisper's attention, and of a whole corpus."""
 
 from itertools import groupby, pairwise
 
@@ -32,51 +32,73 @@ from ..files import (
 )
 from .conftest import noise
 
-GRID = FrameGrid(16_000, 320, 400)
+HOP, RECEPTIVE = 320, 400  # samples
+GRID = FrameGrid(16_000, HOP, RECEPTIVE)
 ENGLISH = CtcVocabulary.english().symbols
 
 
 def emitting(path, symbols=ENGLISH, separator="|", sure=0.98):
-    """An aligner, and audio in which it recognises this path ("_" is blank): sample value k / 1000
-    in a frame is symbol k."""
+    """An aligner, and audio in which it recognises this path of symbols ("_" is the blank). A frame
+    whose middle sample is k / 1000 has symbol k, with probability `sure`."""
 
     def log_probs(samples):
-        numbers = np.rint(samples[200::320][: GRID.frames(len(samples))] * 1000).astype(int)
-        found = torch.full((len(numbers), len(symbols)), (1 - sure) / (len(symbols) - 1))
-        found[range(len(numbers)), numbers] = sure
-        return found.log()
+        middles = samples[RECEPTIVE // 2 :: HOP][: GRID.frames(len(samples))]
+        numbers = np.rint(middles * 1000).astype(int)
+        unsure = (1 - sure) / (len(symbols) - 1)
+        probabilities = torch.full((len(numbers), len(symbols)), unsure)
+        probabilities[range(len(numbers)), numbers] = sure
+        return probabilities.log()
 
     numbers = [0 if c == "_" else symbols.index(c) for c in path]
-    samples = np.pad(np.repeat(np.array(numbers, np.float32) / 1000, 320), (40, 40), mode="edge")
-    return CtcAligner("toy", "hash", log_probs, symbols, separator, 0, GRID, 60.0), samples
+    samples = np.repeat(np.array(numbers, np.float32) / 1000, HOP)
+    margin = (RECEPTIVE - HOP) // 2  # so that every symbol has a frame
+    aligner = CtcAligner(
+        name="toy",
+        weights="hash",
+        log_probs=log_probs,
+        symbols=symbols,
+        separator=separator,
+        blank=0,
+        grid=GRID,
+        longest=60.0,
+    )
+    return aligner, np.pad(samples, (margin, margin), mode="edge")
 
 
 def frames(word):
-    return round((word.start - 0.0025) / 0.02), round((word.end - 0.0025) / 0.02)
+    """The frames [start, end) of a timed word."""
+    start, end = (GRID.sample(time) - GRID.offset for time in (word.start, word.end))
+    return round(start / HOP), round(end / HOP)
 
 
-def frames_of(found):
-    return {word.text: frames(word) for word in found.words}
+def frames_by_word(alignment):
+    return {word.text: frames(word) for word in alignment.words}
 
 
 @pytest.fixture
-def tight(monkeypatch):
-    """Words are not widened: times are those of their symbols."""
+def unwidened(monkeypatch):
+    """Words are not widened: their times are those of their symbols."""
     monkeypatch.setattr(align, "GAP", 0.0)
 
 
 # ---- CTC
 
 
-def test_words_keep_their_spelling_and_get_the_frames_of_their_letters(tight):
+def test_words_keep_their_spelling_and_get_the_frames_of_their_letters(unwidened):
     #                              0         1         2
     #                              0123456789012345678901234567
     aligner, samples = emitting("__hhi_|_mme_|_ca_f_e_||it's_")
-    found = aligner.align(samples, ["“Hi,”", "ME!", "café", "it’s"])
-    assert frames_of(found) == {"“Hi,”": (2, 5), "ME!": (8, 11), "café": (14, 20), "it’s": (23, 27)}
-    assert found.confidence() > 0.99
+    alignment = aligner.align(samples, ["“Hi,”", "ME!", "café", "it’s"])
+    assert frames_by_word(alignment) == {
+        "“Hi,”": (2, 5),
+        "ME!": (8, 11),
+        "café": (14, 20),
+        "it’s": (23, 27),
+    }
+    assert alignment.confidence() > 0.99
 
 
+# how words are said that the vocabulary cannot spell
 SPOKEN = {"1984": "nineteen eighty four", "2008": "two thousand and eight", "東京": "tokyo"}
 SPOKEN |= {"$3": "three dollars", "90%": "ninety percent"}
 
@@ -89,34 +111,38 @@ SPOKEN |= {"$3": "three dollars", "90%": "ninety percent"}
         "he paid $3 or 90% of it",
     ],
 )
-def test_numbers_get_the_time_in_which_they_are_said(words, tight):
-    """The words beside them keep their own times; several in a row share theirs by lengths."""
-    path, inside, words = "__", [], words.split()
+def test_numbers_get_the_time_in_which_they_are_said(words, unwidened):
+    """The words beside them keep their own times; several numbers in a row share the time of all."""
+    path, spoken_frames, words = "__", [], words.split()
     for word in words:
         start = len(path)
         path += "|".join("_".join(part) for part in SPOKEN.get(word, word).split())
-        inside.append((start, len(path)))
+        spoken_frames.append((start, len(path)))
         path += "_|_"
     aligner, samples = emitting(path)
-    found = aligner.align(samples, words)
-    assert found.confidence() > 0.5
-    times = [frames(word) for word in found.words]
-    for unspelt, run in groupby(range(len(times)), lambda i: words[i] in SPOKEN):
-        places = list(run)
-        first, last = places[0], places[-1]
-        if not unspelt:
-            assert [times[i] for i in places] == [inside[i] for i in places]
-        # the symbol between words may be taken for one of the number
-        assert abs(times[first][0] - inside[first][0]) <= 3
-        assert abs(times[last][1] - inside[last][1]) <= 3
+    alignment = aligner.align(samples, words)
+    assert alignment.confidence() > 0.5
+    aligned_frames = [frames(word) for word in alignment.words]
+    for is_unspelt, run in groupby(range(len(words)), lambda i: words[i] in SPOKEN):
+        numbers = list(run)
+        first, last = numbers[0], numbers[-1]
+        if not is_unspelt:
+            assert [aligned_frames[i] for i in numbers] == [spoken_frames[i] for i in numbers]
+        # "_|_" between words, three frames, may be taken for symbols of the number
+        assert abs(aligned_frames[first][0] - spoken_frames[first][0]) <= 3
+        assert abs(aligned_frames[last][1] - spoken_frames[last][1]) <= 3
 
 
-def test_characters_of_chinese_in_any_form_and_what_is_no_symbol(tight):
-    aligner, samples = emitting("_台_湾__北_京", ("<blank>", *"台湾北京"), "")
-    found = frames_of(aligner.align(samples, list("臺灣北京")))
-    assert found == {"臺": (1, 2), "灣": (3, 4), "北": (6, 7), "京": (8, 9)}
-    shares = [aligner.spellable_share(text) for text in ("臺灣の北京", "1984", "Taipei")]
-    assert shares == [0.8, 1.0, 0.0]
+def test_chinese_characters_are_aligned_in_any_form(unwidened):
+    aligner, samples = emitting("_台_湾__北_京", ("<blank>", *"台湾北京"), separator="")
+    alignment = aligner.align(samples, list("臺灣北京"))
+    assert frames_by_word(alignment) == {"臺": (1, 2), "灣": (3, 4), "北": (6, 7), "京": (8, 9)}
+
+
+@pytest.mark.parametrize(("text", "share"), [("臺灣の北京", 4 / 5), ("1984", 1.0), ("Taipei", 0.0)])
+def test_the_share_of_letters_that_can_be_spelt(text, share):
+    aligner, _ = emitting("_", ("<blank>", *"台湾北京"), separator="")
+    assert aligner.spellable_share(text) == share
 
 
 def test_a_text_that_is_not_spoken_has_no_confidence():
@@ -124,33 +150,45 @@ def test_a_text_that_is_not_spoken_has_no_confidence():
     right = ["the", "cat", "sat", "on", "the", "mat"]
     assert aligner.align(samples, ["the", "cat", "sat", "on", "themat"] * 3).confidence() > 0.3
     assert aligner.align(samples, right * 3).confidence() > 0.5
-    # few words fit, but leave much unsaid
+    # the last two are spoken, but leave out much that is spoken
     for wrong in (["dogs", "never", "bark", "loudly"], ["the"], ["the", "cat"]):
         assert aligner.align(samples, wrong).confidence() < 0.1
-    found = aligner.align(samples, [*right, "xylo", "phone", "quux", "jazz", *right])
-    assert found.confidence(0, 5) > 0.5 > 0.1 > found.confidence(6, 9)
-    # the latter is shorter than a frame
-    for audio, text in ((samples, right * 30), (samples[:100], right)):
+
+
+def test_words_that_are_not_spoken_have_no_confidence_and_their_neighbours_keep_theirs():
+    aligner, samples = emitting("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
+    right = ["the", "cat", "sat", "on", "the", "mat"]
+    alignment = aligner.align(samples, [*right, "xylo", "phone", "quux", "jazz", *right])
+    assert alignment.confidence(first=0, last=5) > 0.5
+    assert alignment.confidence(first=6, last=9) < 0.1
+
+
+def test_a_text_with_more_symbols_than_frames_is_refused():
+    aligner, samples = emitting("__the__|_cat__|_sat_")
+    shorter_than_a_frame = samples[:100]
+    for audio, words in ((samples, ["the", "cat"] * 30), (shorter_than_a_frame, ["the"])):
         with pytest.raises(ValueError, match="symbols need at least"):
-            aligner.align(audio, text)
+            aligner.align(audio, words)
 
 
 # ---- windows
 
 
 @settings(max_examples=15)
-@given(seed=st.integers(0, 2**32 - 1), longest=st.sampled_from([60, 170, 400]))
-def test_windows_find_what_the_whole_does(seed, longest):
-    """Speech that is recognised well: 300 symbols with silences up to a quarter of a window, in
-    pieces of any length."""
+@given(seed=st.integers(0, 2**32 - 1), piece_length=st.sampled_from([60, 170, 400]))
+def test_windows_find_the_alignment_of_the_whole_recording(seed, piece_length):
+    """The speech is recognised well: 300 symbols with silences up to a quarter of a window, in
+    pieces of random lengths. piece_length: mean number of frames."""
     rng = np.random.default_rng(seed)
-    targets, path = rng.integers(1, 6, 300).tolist(), []
+    targets = rng.integers(1, 6, 300).tolist()
+    path = []
     for target in targets:
         silence = int(rng.choice([1, 2, 3, 50], p=[0.4, 0.3, 0.28, 0.02]))
         path += [0] * silence + [target] * int(rng.integers(1, 4))
-    sure = 6 * torch.nn.functional.one_hot(torch.tensor(path), 6)
-    log_probs = (torch.from_numpy(rng.normal(size=(len(path), 6))) + sure).float().log_softmax(-1)
-    cuts = sorted({0, len(path), *rng.integers(0, len(path), len(path) // longest)})
+    logits = torch.from_numpy(rng.normal(size=(len(path), 6)))
+    logits += 6 * torch.nn.functional.one_hot(torch.tensor(path), 6)
+    log_probs = logits.float().log_softmax(-1)
+    cuts = sorted({0, len(path), *rng.integers(0, len(path), len(path) // piece_length)})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(align, "WINDOW", 200)
         patched.setattr(align, "MARGIN", 40)
@@ -158,10 +196,11 @@ def test_windows_find_what_the_whole_does(seed, longest):
     whole = align_spans(log_probs, targets)
     assert [(s.token, s.start, s.end) for s in spans] == [(s.token, s.start, s.end) for s in whole]
     assert len(scores) == len(path)
+    # the path has the symbol in its frames, and the blank in all others
     silent = {*range(len(path))}.difference(*(range(s.start, s.end) for s in whole))
-    inside = sum(s.score * len(s) for s in whole)
-    outside = float(log_probs[sorted(silent), 0].sum())
-    assert scores.sum() == pytest.approx(inside + outside, rel=1e-4)
+    symbol_score = sum(s.score * len(s) for s in whole)
+    blank_score = float(log_probs[sorted(silent), 0].sum())
+    assert scores.sum() == pytest.approx(symbol_score + blank_score, rel=1e-4)
 
 
 # ---- Whisper
@@ -169,13 +208,15 @@ def test_windows_find_what_the_whole_does(seed, longest):
 
 @pytest.mark.slow  # librosa compiles its DTW once
 def test_tokens_begin_where_attention_moves_on():
-    """Two heads; a prompt of two tokens and three of text; attention moves at frames 10, 30 and 45
-    of 60."""
-    attention = np.full((2, 6, 60), 1e-3)
-    for row, (first, last) in enumerate([(0, 60), (0, 10), (10, 30), (30, 45), (45, 60), (0, 60)]):
+    """There are two heads, a prompt of two tokens, three tokens of text and the end. The outputs
+    that predict the text look at frames 0 to 10, 10 to 30, and 30 to 45 of 60."""
+    looked_at = [(0, 60), (0, 10), (10, 30), (30, 45), (45, 60), (0, 60)]  # by output
+    attention = np.full((2, len(looked_at), 60), 1e-3)
+    for row, (first, last) in enumerate(looked_at):
         attention[:, row, first:last] += 1 / (last - first)
-    times = token_times(attention, slice(1, 5))
-    assert times == pytest.approx([0.0, 0.2, 0.6, 0.9], abs=0.061) and len(times) == 4
+    times = token_times(attention, rows=slice(1, 5))
+    three_frames = 0.06  # the median filter blurs the borders
+    assert times == pytest.approx([0.0, 0.2, 0.6, 0.9], abs=three_frames + 1e-3)
 
 
 def test_words_are_shared_out_by_what_is_recognised_in_every_piece():
@@ -194,32 +235,32 @@ def test_words_are_shared_out_by_what_is_recognised_in_every_piece():
 def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder):
     words = list("安在這裡")
     aligner = load_aligner("people-en", str(whisper_folder), "zh")
-    found = aligner.align(noise(3), words)
-    assert [w.text for w in found.words] == words
-    assert found.symbols.min() > 0
-    assert 0 <= found.confidence() < 1
-    assert all(0 <= w.start < w.end <= 3 for w in found.words)
-    assert [w.start for w in found.words] == sorted(w.start for w in found.words)
-    small, capital = (
-        [aligner.align(noise(3), [c]).losses[0] for c in some] for some in ("bcd", "BCD")
-    )
+    alignment = aligner.align(noise(3), words)
+    assert [w.text for w in alignment.words] == words
+    assert alignment.symbols.min() > 0
+    assert 0 <= alignment.confidence() < 1
+    assert all(0 <= w.start < w.end <= 3 for w in alignment.words)
+    starts = [w.start for w in alignment.words]
+    assert starts == sorted(starts)
     # without capitals a text is no less likely
-    assert small == pytest.approx(capital) and max(small) > 0
+    losses = [aligner.align(noise(3), [letter]).losses[0] for letter in "bcd"]
+    assert max(losses) > 0
+    assert losses == pytest.approx([aligner.align(noise(3), [c]).losses[0] for c in "BCD"])
     with pytest.raises(ValueError, match="tokens of text fall on"):
         aligner.align(noise(3), words * 40)
 
 
-# ---- a corpus with times: what gets them, what is set aside and why, a killed run, and DUAL
-# trained on the result
+# ---- a corpus: what gets times, what is set aside and why, a killed run
 
 TEXT = "Ann, who was born in Rome, met Bob in Rome."
 SECONDS = 4.0
 
 
 class EvenAligner:
-    """Gives every word its share of the time. Words with an x in them are not spoken: 5 nats a
-    symbol are lost on each."""
+    """Gives all words the same time. Words with an x in them count as not spoken: they lose 5 nats
+    a letter. More than MOST words do not fit."""
 
+    MOST = 40
     name, weights = "even", "0123"
 
     def __init__(self, alphabet="abcdefghijklmnopqrstuvwxyz"):
@@ -229,34 +270,34 @@ class EvenAligner:
         return sum(c.lower() in self.alphabet for c in text) / len(text)
 
     def align(self, samples, words):
-        if len(words) > 40:
+        if len(words) > self.MOST:
             raise ValueError("41 words need at least 41 frames and there are 40")
         self.seen.append(tuple(words))
         times = np.linspace(0, len(samples) / 16_000, len(words) + 1)
-        spans = tuple(
-            Span(w, float(a), float(b))
-            for w, a, b in zip(words, times[:-1], times[1:], strict=True)
-        )
+        spans = []
+        for word, (start, end) in zip(words, pairwise(times), strict=True):
+            spans.append(Span(word, float(start), float(end)))
         losses = np.array([5.0 * len(w) * ("x" in w) for w in words])
-        return Alignment(spans, losses, np.array([len(w) for w in words]))
+        return Alignment(tuple(spans), losses, symbols=np.array([len(w) for w in words]))
 
 
 @pytest.fixture
 def aligner(monkeypatch):
-    made = EvenAligner()
-    monkeypatch.setattr(verb, "load_aligner", lambda *given: made)
-    return made
+    """The aligner of all commands of a test."""
+    even_aligner = EvenAligner()
+    monkeypatch.setattr(verb, "load_aligner", lambda *arguments: even_aligner)
+    return even_aligner
 
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A function (passages, questions) -> a corpus of these records; what they leave out is filled
-    in, audio is made."""
+    """A function (passages, questions) -> a corpus of these records with recordings; fields that
+    they leave out get defaults."""
 
     def make(passages, questions):
         passages = [{"seconds": SECONDS, "text": TEXT} | record for record in passages]
-        asked = {"seconds": SECONDS, "text": "where", "passage": "p"}
-        questions = [asked | record for record in questions]
+        default = {"seconds": SECONDS, "text": "where", "passage": "p"}
+        questions = [default | record for record in questions]
         root = write_corpus(tmp_path / "corpus", "train", passages=passages, questions=questions)
         write_json(root / "card.json", {"corpus": "mine", "licence": "free", "manifests": "old"})
         return root
@@ -265,34 +306,40 @@ def corpus(tmp_path):
 
 
 def run(root, out=None, confidence=0.1, workers=1):
+    """Align a corpus; return the folder of the result and its data report."""
     out = out or root.with_name("corpus-aligned")
     return out, align_corpus(Align(manifest=root, out=out, confidence=confidence, workers=workers))
 
 
-def answers(*some):
-    return {"answers": [{"text": t} | ({} if at is None else {"char_start": at}) for t, at in some]}
+def answers(*texts_at):
+    """The field `answers`. texts_at: text, and its offset in the passage or None."""
+    records = []
+    for text, offset in texts_at:
+        records.append({"text": text} if offset is None else {"text": text, "char_start": offset})
+    return {"answers": records}
 
 
 def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner):
-    asked = [
+    questions = [
         {"id": "q0"} | answers(("Rome", 38), ("in Rome", 18)),
         {"id": "q1"} | answers(("born", None), ("Rome", None), ("Paris", None)),
         {"id": "q2", "option_audio": ["train/audio/q1.flac"], "options": ["x"]},
     ]
-    root = corpus([{"id": "p"}], asked)
+    root = corpus([{"id": "p"}], questions)
     with untouched(root):
         out, report = run(root)
-    made = load_corpus(out, "train")
-    passage, words = made.passages["p"], TEXT.split()
+    aligned = load_corpus(out, "train")
+    passage, words = aligned.passages["p"], TEXT.split()
     assert [w.text for w in passage.words] == words
     assert (passage.text, passage.seconds) == (TEXT, SECONDS)
-    assert made.path(passage) == root / "train/audio/p.flac"
-    assert (out / made.questions[2].option_audio[0]).is_file()
-    first, second = ([(a.start, a.end) for a in q.answers] for q in made.questions[:2])
+    assert aligned.path(passage) == root / "train/audio/p.flac"
+    assert (out / aligned.questions[2].option_audio[0]).is_file()
+    first, second = ([(a.start, a.end) for a in q.answers] for q in aligned.questions[:2])
     assert second[1:] == [(None, None)] * 2
+    # the last "Rome", "in Rome" and "born", by the numbers of their words in TEXT
     expected = np.array([(9, 10), (4, 6), (3, 4)]) * SECONDS / len(words)
     assert np.array([*first, second[0]]) == pytest.approx(expected, abs=1e-4)
-    assert [w.text for w in made.questions[0].words] == ["where"]
+    assert [w.text for w in aligned.questions[0].words] == ["where"]
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 1, "kept": 1, "set_aside": 0}
     assert facts["questions"] == {"read": 3, "kept": 3, "set_aside": 0}
@@ -320,16 +367,17 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     changes = {"other": {"text": "xxxx xxx"}, "long": {"text": "a " * 41}}
     changes |= {"silent": {"seconds": 0.0}, "blank": {"text": " — "}}
     passages = [{"id": name} | changes.get(name, {}) for name in ("good", *reasons)]
-    asked = [{"id": f"q-{p['id']}", "passage": p["id"]} for p in passages]
-    root = corpus(passages, [*asked, {"id": "q-written", "passage": "good", "seconds": 0.0}])
+    questions = [{"id": f"q-{p['id']}", "passage": p["id"]} for p in passages]
+    questions.append({"id": "q-written", "passage": "good", "seconds": 0.0})
+    root = corpus(passages, questions)
     (root / "train/audio/cut.flac").write_bytes(b"no audio")
     out, report = run(root)
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 6, "kept": 1, "set_aside": 5}
     assert facts["questions"] == {"read": 7, "kept": 2, "set_aside": 5}
-    made = load_corpus(out, "train")
-    assert list(made.passages) == ["good"]
-    assert [q.id for q in made.questions] == ["q-good", "q-written"]
+    aligned = load_corpus(out, "train")
+    assert list(aligned.passages) == ["good"]
+    assert [q.id for q in aligned.questions] == ["q-good", "q-written"]
     lines = {line["id"]: line for line in read_lines(out / "set_aside.jsonl")}
     assert {name: lines[name]["reason"] for name in reasons} == reasons
     assert {lines[f"q-{name}"]["reason"] for name in reasons} == {verb.LOST}
@@ -339,13 +387,14 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
 
 def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, dies_in):
     root = corpus([{"id": f"p{i}", "text": f"{'abcdef'[i]} word"} for i in range(6)], [])
-    with dies_in(EvenAligner, "align", 4):
+    with dies_in(EvenAligner, "align", call=4):
         run(root)
     assert len(aligner.seen) == 3
     assert not (tmp_path / "corpus-aligned/card.json").exists()
     out, report = run(root)
-    assert len(aligner.seen) == 6 == len(set(aligner.seen))
-    whole = run(root, tmp_path / "whole")[0]
+    assert len(aligner.seen) == 6
+    assert len(set(aligner.seen)) == 6  # each once
+    whole, _ = run(root, tmp_path / "whole")
     assert same_files(
         out, whole, "train/passages.jsonl", "data_report.json", "set_aside.jsonl", "card.json"
     )
@@ -364,7 +413,7 @@ def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, 
         ({"text": "xxx"}, "even aligned no passage of"),
     ],
 )
-def test_what_cannot_be_aligned_is_one_sentence_and_leaves_nothing(
+def test_a_corpus_that_cannot_be_aligned_is_refused_and_leaves_nothing(
     corpus, aligner, passage, message
 ):
     root = corpus([{"id": "p"} | passage], [])
@@ -390,14 +439,14 @@ def test_minisqa_without_times_gets_them_back(tmp_path):
                 del answer["start"], answer["end"]
         write_lines(source / f"train/{name}.jsonl", records)
     assert main(["align", str(source / "train"), str(out), "--workers", "1"]) == 0
-    made = load_corpus(out, "train")
-    errors = []
-    for name, passage in made.passages.items():
-        for a, b in zip(passage.words, true.passages[name].words, strict=True):
-            assert a.text == b.text
-            errors.append(np.abs([a.start - b.start, a.end - b.end]))
+    aligned = load_corpus(out, "train")
+    errors = []  # seconds
+    for name, passage in aligned.passages.items():
+        for word, true_word in zip(passage.words, true.passages[name].words, strict=True):
+            assert word.text == true_word.text
+            errors.append(np.abs([word.start - true_word.start, word.end - true_word.end]))
     assert len(errors) > 60
     assert np.median(errors) < 0.03
     assert np.quantile(errors, 0.95) < 0.15
-    for ours, theirs in zip(made.questions, true.questions, strict=True):
-        assert abs(ours.answers[0].start - theirs.answers[0].start) < 0.2
+    for question, true_question in zip(aligned.questions, true.questions, strict=True):
+        assert abs(question.answers[0].start - true_question.answers[0].start) < 0.2

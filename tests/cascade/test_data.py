@@ -1,4 +1,4 @@
-"""Cutting long recordings at pauses, and putting the words back."""
+"""Long recordings are cut into pieces at their pauses."""
 
 import itertools
 
@@ -14,14 +14,16 @@ from speechssl.cascade.data import split_at_pauses
 def test_pieces_tile_the_recording_and_none_is_too_long(samples, longest, seed):
     audio = np.random.default_rng(seed).normal(size=samples).astype(np.float32)
     pieces = split_at_pauses(audio, longest)
-    borders = [0, *(b for _, b in pieces)]
-    assert pieces == list(itertools.pairwise(borders)) and borders[-1] == samples
-    assert all(0 < b - a <= longest * RATE for a, b in pieces)
+    borders = [0, *(end for _, end in pieces)]
+    assert pieces == list(itertools.pairwise(borders))
+    assert borders[-1] == samples
+    assert all(0 < end - start <= longest * RATE for start, end in pieces)
 
 
 def test_cuts_fall_into_the_pauses():
     audio = np.ones(10 * RATE, np.float32)
-    for pause in (1.4, 3.1, 4.4, 6.0, 7.3, 9.0):
+    pauses = (1.4, 3.1, 4.4, 6.0, 7.3, 9.0)  # seconds of their middles
+    for pause in pauses:
         audio[int((pause - 0.1) * RATE) : int((pause + 0.1) * RATE)] = 0
-    borders = [round(RATE * cut) for cut in (0, 1.4, 3.1, 4.4, 6.0, 7.3, 9.0, 10)]
-    assert split_at_pauses(audio, 2.0) == list(itertools.pairwise(borders))
+    borders = [round(RATE * cut) for cut in (0, *pauses, 10)]
+    assert split_at_pauses(audio, longest=2.0) == list(itertools.pairwise(borders))

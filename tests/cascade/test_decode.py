@@ -1,4 +1,4 @@
-"""Beam search and its n-gram models."""
+"""N-gram models (their probabilities, ARPA files, files on disk) and beam search with them."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.decode import BeamDecoder, BeamOptions
-from speechssl.cascade.model import BLANK_NAME, CtcVocabulary, greedy_decode
+from speechssl.cascade.model import BLANK, BLANK_NAME, CtcVocabulary, greedy_decode
 from speechssl.cascade.ngrams import (
     BEGIN,
     END,
@@ -23,24 +23,26 @@ from speechssl.cascade.ngrams import (
 
 from ..files import refused
 
-# ---- n-gram models: probabilities that add up, on any texts; what training learns; and ARPA
-# files, whole and damaged
+# ---- n-gram models: probabilities, training, ARPA files
 
 
-def total(model, context):
-    return sum(
-        10 ** model.log_prob(context, i) for i, word in enumerate(model.words) if word != BEGIN
-    )
+def next_words(model):
+    """The numbers of the words that may follow a context: <s> may not."""
+    return [i for i, word in enumerate(model.words) if word != BEGIN]
 
 
-def sentence(model, words):
+def total_probability(model, context):
+    return sum(10 ** model.log_prob(context, i) for i in next_words(model))
+
+
+def sentence_log_prob(model, words):
     """log10 of the probability of a whole sentence, its end included."""
-    context, found = model.start, 0.0
+    context, log_prob = model.start, 0.0
     for word in (*words, END):
         number = model.numbers.get(word, model.numbers[UNKNOWN])
-        found += model.log_prob(context, number)
+        log_prob += model.log_prob(context, number)
         context = model.after(context, number)
-    return found
+    return log_prob
 
 
 texts = st.lists(
@@ -53,39 +55,38 @@ def test_probabilities_add_up_to_1_after_any_context(sentences, order, data):
     model = train_ngram(sentences, order)
     words = st.integers(0, len(model.words) - 1)
     context = tuple(data.draw(st.lists(words, max_size=order - 1)))
-    assert total(model, context) == pytest.approx(1, abs=1e-5)
-    assert total(model, model.start) == pytest.approx(1, abs=1e-5)
-    assert all(
-        model.log_prob(context, i) > -20 for i, word in enumerate(model.words) if word != BEGIN
-    )
+    assert total_probability(model, context) == pytest.approx(1, abs=1e-5)
+    assert total_probability(model, model.start) == pytest.approx(1, abs=1e-5)
+    assert min(model.log_prob(context, i) for i in next_words(model)) > -20  # none is forbidden
 
 
 def test_a_bigram_by_hand():
-    """Chen and Goodman's formula on "a b", "a c": D = 4 / 4 of bigrams seen once or twice is kept
-    at 0.9 or below."""
-    model = train_ngram(["a b", "a c"], 2)
-    seen = {("<s>", "a"): 2, ("a", "b"): 1, ("a", "c"): 1, ("b", "</s>"): 1, ("c", "</s>"): 1}
-    discount, low = min(0.9, 4 / (4 + 2 * 1)), min(0.9, 3 / (3 + 2 * 1))
-    before = {"a": 1, "b": 1, "c": 1, "</s>": 2}  # how many words each follows
-    # 5 predictable: a, b, c, </s>, <unk>
-    alone = {w: (n - low) / 5 + low * 4 / 5 / 5 for w, n in before.items()}
+    """Chen and Goodman's formula (`train_ngram`) on the sentences "a b" and "a c"."""
+    model = train_ngram(["a b", "a c"], order=2)
+    counts = {("<s>", "a"): 2, ("a", "b"): 1, ("a", "c"): 1, ("b", "</s>"): 1, ("c", "</s>"): 1}
+    discount = 4 / (4 + 2 * 1)  # four bigrams were seen once, one was seen twice
+    before = {"a": 1, "b": 1, "c": 1, "</s>": 2}  # number of different words before each
+    word_discount = 3 / (3 + 2 * 1)  # three words follow one word, one follows two
+    # the five words that can be predicted share the discount of the four that were seen
+    uniform = word_discount * 4 / 5 / 5
+    unigrams = {word: (n - word_discount) / 5 + uniform for word, n in before.items()}
 
     def probability(first, second):
         return 10 ** model.log_prob((model.numbers[first],), model.numbers[second])
 
-    for (first, second), count in seen.items():
-        follows = [n for (f, _), n in seen.items() if f == first]
-        backoff = discount * len(follows) / sum(follows)
-        wanted = (count - discount) / sum(follows) + backoff * alone[second]
-        assert probability(first, second) == pytest.approx(wanted, rel=1e-5)
-    wanted = discount * 2 / 2 * low * 4 / 5 / 5
-    assert probability("a", UNKNOWN) == pytest.approx(wanted, rel=1e-5)
+    for (first, second), count in counts.items():
+        followers = [n for (word, _), n in counts.items() if word == first]
+        backoff = discount * len(followers) / sum(followers)
+        expected = (count - discount) / sum(followers) + backoff * unigrams[second]
+        assert probability(first, second) == pytest.approx(expected, rel=1e-5)
+    backoff = discount * 2 / 2  # two words follow "a", each once
+    assert probability("a", UNKNOWN) == pytest.approx(backoff * uniform, rel=1e-5)
 
 
 # -- ARPA files
 
 
-HAND = """\\data\\
+ARPA = """\\data\\
 ngram 1=5
 ngram 2=3
 
@@ -106,59 +107,66 @@ ngram 2=3
 
 
 @pytest.fixture
-def hand(tmp_path):
-    def make(text=HAND):
-        path = tmp_path / "hand.arpa"
+def write_arpa(tmp_path):
+    """A function that writes a text into an ARPA file and returns its path."""
+
+    def write(text):
+        path = tmp_path / "toy.arpa"
         path.write_text(text)
         return path
 
-    return make
+    return write
 
 
-def test_a_file_by_hand_with_spaces_and_any_order_of_lines(hand):
-    model = read_arpa(hand("a comment\n\n" + HAND))
-    assert sentence(model, ["HELLO", "WORLD"]) == pytest.approx(-0.1 - 0.25 - 0.2)
-    assert sentence(model, ["WORLD"]) == pytest.approx(-0.5 - 0.9 - 0.2)  # backed off
-    assert sentence(model, ["BYE"]) == pytest.approx(-0.5 - 2 - 1)
+def test_an_arpa_file_with_spaces_and_lines_in_any_order(write_arpa):
+    model = read_arpa(write_arpa("a comment\n\n" + ARPA))
+    # log-probabilities of bigrams, or back-off weight and log-probability of the word
+    hello_world = -0.1 - 0.25 - 0.2
+    assert sentence_log_prob(model, ["HELLO", "WORLD"]) == pytest.approx(hello_world)
+    world = (-0.5 - 0.9) - 0.2
+    assert sentence_log_prob(model, ["WORLD"]) == pytest.approx(world)
+    unknown = (-0.5 - 2) - 1
+    assert sentence_log_prob(model, ["BYE"]) == pytest.approx(unknown)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (HAND, "", "data"),
+        (ARPA, "", "data"),
         ("ngram 2=3", "ngram 2=4", "4 2-grams"),
         ("-0.25\tHELLO WORLD", "-0.25\tHELLO YOU", "YOU"),
     ],
 )
-def test_damage_of_an_arpa_file_is_named(hand, old, new, reason):
-    assert old in HAND
-    path = hand(HAND.replace(old, new))
+def test_damage_of_an_arpa_file_is_named(write_arpa, old, new, reason):
+    assert old in ARPA
+    path = write_arpa(ARPA.replace(old, new))
     assert str(path) in refused(reason, read_arpa, path)
 
 
-# ---- prefix beam search: against every text there is, against greedy decoding, and where a
-# language model decides
+# ---- prefix beam search: compared with the score of every possible text, and where a language
+# model decides
 
 
-AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), "|")
-WIDE = {"beam": 1000, "threshold": math.inf}
+AB = CtcVocabulary((BLANK_NAME, "|", "a", "b"), separator="|")
+SEPARATOR = AB.symbols.index("|")
+EXHAUSTIVE = {"beam": 1000, "threshold": math.inf}  # no prefix is dropped
 
 
-def drawn(frames, symbols, seed, sharpness=1.0):
+def random_log_probs(frames, symbols, seed, sharpness=1.0):
     generator = torch.Generator().manual_seed(seed)
     return (sharpness * torch.randn(frames, symbols, generator=generator)).log_softmax(-1)
 
 
-def probability(log_probs, numbers):
-    """log P of all paths that say these symbols."""
-    wanted = torch.tensor(numbers, dtype=torch.long)[None]
-    sizes = torch.tensor([len(log_probs)]), torch.tensor([len(numbers)])
+def ctc_log_prob(log_probs, numbers):
+    """The log-probability of all paths that say these symbols."""
+    targets = torch.tensor(numbers, dtype=torch.long)[None]
+    lengths = torch.tensor([len(log_probs)]), torch.tensor([len(numbers)])
     ctc_loss = torch.nn.functional.ctc_loss
-    return -float(ctc_loss(log_probs[:, None].double(), wanted, *sizes, reduction="sum"))
+    return -float(ctc_loss(log_probs[:, None].double(), targets, *lengths, reduction="sum"))
 
 
-def every_text(letters, longest):
-    """All texts of up to so many letters and spaces, words between single spaces."""
+def list_texts(letters, longest):
+    """All texts of at most `longest` letters and spaces, with single spaces between words."""
     for n in range(longest + 1):
         for combination in itertools.product([*letters, " "], repeat=n):
             text = "".join(combination)
@@ -166,35 +174,41 @@ def every_text(letters, longest):
                 yield text
 
 
-def score(decoder, log_probs, text):
-    """What the beam adds up, from scratch; -inf where it forbids the text. A separator may stand at
-    the end."""
-    model, options, total, context = decoder.model, decoder.options, 0.0, decoder.model.start
+def score_text(decoder, log_probs, text):
+    """The score by which the decoder chooses between texts; -inf for one that the lexicon forbids.
+    The paths of a text may have a separator at the end."""
+    model, options = decoder.model, decoder.options
+    language, context = 0.0, model.start
     for word in text.split():
         if word not in model.numbers:
             return -math.inf
         number = model.numbers[word]
-        total += options.word_score + options.lm_weight * model.log_prob(context, number)
+        language += options.word_score + options.lm_weight * model.log_prob(context, number)
         context = model.after(context, number)
-    total += options.lm_weight * model.log_prob(context, model.numbers[END])
-    numbers = [*decoder.vocabulary.encode(text)]
-    ways = [probability(log_probs, some) for some in (numbers, [*numbers, 1])[: 1 + bool(text)]]
-    return float(np.logaddexp.reduce(ways)) + total
+    language += options.lm_weight * model.log_prob(context, model.numbers[END])
+    numbers = decoder.vocabulary.encode(text)
+    acoustic = ctc_log_prob(log_probs, numbers)
+    if text:
+        acoustic = np.logaddexp(acoustic, ctc_log_prob(log_probs, [*numbers, SEPARATOR]))
+    return float(acoustic) + language
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_wide_beam_finds_the_best_of_all_texts(seed):
-    model = train_ngram(["a b", "ab a", "ba", "b b a"], 3)
-    decoder = BeamDecoder(model, AB, BeamOptions(lm_weight=1.5, word_score=-0.5, **WIDE))
-    log_probs = drawn(4, 4, seed, 1.5)
-    scores = {text: score(decoder, log_probs, text) for text in every_text("ab", 4)}
+    model = train_ngram(["a b", "ab a", "ba", "b b a"], order=3)
+    decoder = BeamDecoder(model, AB, BeamOptions(lm_weight=1.5, word_score=-0.5, **EXHAUSTIVE))
+    log_probs = random_log_probs(frames=4, symbols=len(AB), seed=seed, sharpness=1.5)
+    scores = {text: score_text(decoder, log_probs, text) for text in list_texts("ab", longest=4)}
     assert decoder.decode(log_probs) == max(scores, key=scores.get)
 
 
-def spelt_out(text, vocabulary, sure=0.9, unsure=()):
-    """Log-probabilities that say a text; unsure: (place, other letter) pairs that are as likely, or
-    a little more."""
-    numbers = [n for i in vocabulary.encode(text) for n in (i, 0)]
+def spell_out(text, vocabulary, sure=0.9, unsure=()):
+    """Log-probabilities of frames that say a text: symbols and blanks in turn, with probability
+    `sure`. unsure: pairs (place in the text, another letter) where the letter is a little likelier
+    than that of the text."""
+    numbers = []
+    for symbol in vocabulary.encode(text):
+        numbers += [symbol, BLANK]
     probabilities = torch.full((len(numbers), len(vocabulary)), (1 - sure) / (len(vocabulary) - 1))
     probabilities[range(len(numbers)), numbers] = sure
     for place, letter in unsure:
@@ -208,46 +222,51 @@ SENTENCES += ["light the fire", "right now", "on the right"]
 
 
 def test_the_language_model_decides_what_sounds_alike():
-    log_probs = spelt_out("turn on the light", ENGLISH, unsure=[(12, "r")])
+    text = "turn on the light"
+    log_probs = spell_out(text, ENGLISH, unsure=[(text.index("light"), "r")])
     assert greedy_decode(log_probs, ENGLISH) == "turn on the right"
-    for texts, wanted in ((SENTENCES, "light"), (["turn on the right"], "right")):
-        decoder = BeamDecoder(train_ngram(texts), ENGLISH)
-        assert decoder.decode(log_probs) == f"turn on the {wanted}"
+    for training_texts, last_word in ((SENTENCES, "light"), (["turn on the right"], "right")):
+        decoder = BeamDecoder(train_ngram(training_texts), ENGLISH)
+        assert decoder.decode(log_probs) == f"turn on the {last_word}"
 
 
 def test_without_a_separator_every_symbol_is_a_word_and_the_best_text_wins():
     vocabulary = CtcVocabulary.from_symbols(["你好吗"])
-    model = train_ngram(["你 好 吗", "你 好", "好 吗 吗"], 3)
-    options = BeamOptions(lm_weight=1.5, word_score=0.5, **WIDE)
-    log_probs = drawn(5, len(vocabulary), 0)
+    model = train_ngram(["你 好 吗", "你 好", "好 吗 吗"], order=3)
+    options = BeamOptions(lm_weight=1.5, word_score=0.5, **EXHAUSTIVE)
+    frames = 5
+    log_probs = random_log_probs(frames, len(vocabulary), seed=0)
 
-    def total_of(characters):
-        ways = probability(log_probs, vocabulary.encode("".join(characters)))
-        language = options.lm_weight * sentence(model, characters)
-        return ways + language + options.word_score * len(characters)
+    def score_characters(characters):
+        acoustic = ctc_log_prob(log_probs, vocabulary.encode("".join(characters)))
+        language = options.lm_weight * sentence_log_prob(model, characters)
+        return acoustic + language + options.word_score * len(characters)
 
-    every = [c for n in range(6) for c in itertools.product("你好吗", repeat=n)]
-    found = BeamDecoder(model, vocabulary, options).decode(log_probs)
-    assert found == "".join(max(every, key=total_of))
+    texts = []
+    for n in range(frames + 1):
+        texts += itertools.product("你好吗", repeat=n)
+    decoder = BeamDecoder(model, vocabulary, options)
+    assert decoder.decode(log_probs) == "".join(max(texts, key=score_characters))
 
 
 # ---- on disk
 
 
 def test_a_model_on_disk_has_the_same_ngrams_and_nearly_the_same_probabilities(tmp_path):
-    model = train_ngram(SENTENCES, 3)
+    model = train_ngram(SENTENCES, order=3)
     save_ngrams(model, tmp_path / "ngrams.npz")
     loaded = load_ngrams(tmp_path / "ngrams.npz")
-    assert loaded.words == model.words and len(loaded.ngrams) == 3
-    for ours, theirs in zip(model.ngrams, loaded.ngrams, strict=True):
-        assert ours.keys.tolist() == theirs.keys.tolist()
-        # fewer values than levels
-        np.testing.assert_allclose(ours.log_probs, theirs.log_probs, atol=1e-6)
-        np.testing.assert_allclose(ours.backoffs, theirs.backoffs, atol=1e-6)
+    assert loaded.words == model.words
+    assert len(loaded.ngrams) == 3
+    for saved_ngrams, loaded_ngrams in zip(model.ngrams, loaded.ngrams, strict=True):
+        assert saved_ngrams.keys.tolist() == loaded_ngrams.keys.tolist()
+        # there are fewer different values than levels, so that rounding changes none
+        np.testing.assert_allclose(saved_ngrams.log_probs, loaded_ngrams.log_probs, atol=1e-6)
+        np.testing.assert_allclose(saved_ngrams.backoffs, loaded_ngrams.backoffs, atol=1e-6)
 
 
-def test_a_cut_file_is_one_sentence(tmp_path):
+def test_a_cut_file_is_refused(tmp_path):
     path = tmp_path / "ngrams.npz"
-    save_ngrams(train_ngram(SENTENCES, 3), path)
+    save_ngrams(train_ngram(SENTENCES, order=3), path)
     path.write_bytes(path.read_bytes()[:-100])
     refused("is not a whole n-gram model", load_ngrams, path)

@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: tiny ones with random weights, made here; nothing is fetched."""
+"""Recognisers of Hugging Face: tiny checkpoints with random weights; nothing is fetched."""
 
 import json
 import shutil
@@ -15,13 +15,14 @@ from ..files import change_json, refused
 from .conftest import RATE, TOKENS, noise
 
 transformers = pytest.importorskip("transformers")
-GRID = FrameGrid(RATE, 320, 400)
+GRID = FrameGrid(RATE, hop=320, receptive=400)
+SHORT = {"_": "<pad>", "?": "<unk>"}  # letters that stand for tokens in paths
 
 
-def say(recogniser, path):
-    """Make the model emit this path ("_" is blank), whatever it hears; audio of that many
+def make_emit(recogniser, path):
+    """Make the model emit this path of tokens whatever it hears, and return audio of that many
     frames."""
-    ids = [0 if c == "_" else 3 if c == "?" else TOKENS.index(c) for c in path]
+    ids = [TOKENS.index(SHORT.get(c, c)) for c in path]
     logits = 9 * torch.nn.functional.one_hot(torch.tensor(ids), len(TOKENS)).float()
     engine = recogniser.engine
     engine.model.lm_head.forward = lambda hidden: logits[None, : hidden.shape[1]]
@@ -37,11 +38,11 @@ def say(recogniser, path):
 )
 def test_ctc_words_or_characters_have_times_to_the_frame(ctc_folder, language, path, text, frames):
     recogniser = HuggingFaceRecogniser(ctc_folder, language)
-    transcript = recogniser.transcribe(say(recogniser, path))
-    assert recogniser.name == "tiny-ctc" and transcript.text == text
-    assert [(w.start, w.end) for w in transcript.words] == [
-        (GRID.seconds(a), GRID.seconds(b)) for a, b in frames
-    ]
+    transcript = recogniser.transcribe(make_emit(recogniser, path))
+    assert recogniser.name == "tiny-ctc"
+    assert transcript.text == text
+    times = [(GRID.seconds(first), GRID.seconds(stop)) for first, stop in frames]
+    assert [(w.start, w.end) for w in transcript.words] == times
     assert all(w.confidence > 0.99 for w in transcript.words)
 
 
@@ -52,9 +53,9 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     extractor = transformers.Wav2Vec2FeatureExtractor.from_pretrained(ctc_folder)
     torch.manual_seed(3)
     weight = torch.randn(len(TOKENS), 16) * 3
-    weight[1:4] = 0  # no special tokens: the library spells them out
-    for m in (model, recogniser.engine.model):
-        m.lm_head.weight.data.copy_(weight)
+    weight[1:4] = 0  # <s>, </s> and <unk> are never likeliest: the library spells them out
+    for ctc_model in (model, recogniser.engine.model):
+        ctc_model.lm_head.weight.data.copy_(weight)
     inputs = extractor(noise(4), sampling_rate=RATE, return_tensors="pt").input_values
     theirs = tokenizer.decode(model(inputs).logits[0].argmax(-1), output_word_offsets=True)
     ours = recogniser.transcribe(noise(4))
@@ -75,7 +76,8 @@ def test_a_delimiter_of_words_may_be_another_symbol(ctc_folder, tmp_path, delimi
         str(folder / "vocab.json"), word_delimiter_token=delimiter
     ).save_pretrained(folder)
     recogniser = HuggingFaceRecogniser(folder)
-    assert recogniser.transcribe(say(recogniser, "_AAB_|__C_C_|_H_")).text == "AB CC H"
+    audio = make_emit(recogniser, "_AAB_|__C_C_|_H_")
+    assert recogniser.transcribe(audio).text == "AB CC H"
 
 
 @pytest.fixture
@@ -84,14 +86,16 @@ def whisper(whisper_folder):
 
 
 @pytest.mark.slow
-def test_what_a_whisper_draws_depends_on_the_recording_alone(whisper):
-    one, other = noise(3), noise(4)[RATE:]
-    heard = [whisper.transcribe(samples).text for samples in (one, other)]
+def test_the_sampling_of_whisper_depends_on_the_recording_alone(whisper):
+    first, second = noise(3), noise(4)[RATE:]
+    texts = [whisper.transcribe(samples).text for samples in (first, second)]
+    assert texts[0] != texts[1]
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    assert [whisper.transcribe(samples).text for samples in (other, one)] == heard[::-1]
-    assert heard[0] != heard[1] and torch.equal(torch.rand(3), expected)
+    assert [whisper.transcribe(samples).text for samples in (second, first)] == texts[::-1]
+    # random numbers outside are left as they are
+    assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.slow
@@ -112,23 +116,23 @@ def test_whisper_agrees_with_the_library(whisper_folder):
     audio = next(theirs.preprocess({"raw": samples, "sampling_rate": RATE}))
     torch.manual_seed(zlib.crc32(samples.tobytes()))
     outputs = theirs.forward(audio, return_timestamps="word", **options)
-    heard = theirs.postprocess([outputs], return_timestamps="word")["chunks"]
-    heard = [chunk for chunk in heard if chunk["text"].strip()]
+    chunks = theirs.postprocess([outputs], return_timestamps="word")["chunks"]
+    chunks = [chunk for chunk in chunks if chunk["text"].strip()]
     words = whisper.engine.decode(samples)
-    assert [word.text for word in words] == [chunk["text"].strip() for chunk in heard]
-    times = [(word.start, word.end) for word in words]
-    assert len(times) > 1 and times == [chunk["timestamp"] for chunk in heard]
+    assert len(words) > 1
+    assert [word.text for word in words] == [chunk["text"].strip() for chunk in chunks]
+    assert [(word.start, word.end) for word in words] == [chunk["timestamp"] for chunk in chunks]
     assert whisper.card["decoding"] == "fallback"
 
 
-# ---- bad input
+# ---- bad input: functions of the folder of a checkpoint, which damage it
 
 
 def edit(name, **changes):
     return lambda folder: change_json(folder / name, **changes)
 
 
-def cut(name):
+def truncate(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:99])
 
 
@@ -144,10 +148,10 @@ def drop_head(folder):
         ("whisper", edit("generation_config.json", alignment_heads=None), "lacks alignment_heads"),
         ("ctc", edit("config.json", architectures=["Speech2Text"]), "which has no word times"),
         ("ctc", drop_head, r"it lacks 1 weights, such as lm_head\.weight"),
-        ("ctc", cut("model.safetensors"), "cannot load"),
+        ("ctc", truncate("model.safetensors"), "cannot load"),
     ],
 )
-def test_a_checkpoint_that_is_no_whole_recogniser_is_one_sentence(
+def test_a_checkpoint_that_is_no_whole_recogniser_is_refused(
     request, tmp_path, kind, damage, message
 ):
     folder = shutil.copytree(request.getfixturevalue(f"{kind}_folder"), tmp_path / "edited")

@@ -1,9 +1,10 @@
-"""Readers of Hugging Face on the words of transcripts: what transformers itself finds, null
-answers, names, and refusals."""
+"""Readers of words: those of Hugging Face find the answers that transformers finds; "no answer",
+names of systems, refusals; and readers that are trained here."""
 
 import math
 import re
 import shutil
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -36,37 +37,52 @@ STORY = (
 LENGTHS = {"max_seq_length": 40, "doc_stride": 10, "max_answer_length": 6}
 
 
-def by_transformers(folder, question, passage, length, stride, longest):
-    """As transformers' run_qa.py, every pair of a start and an end for its n best. Returns text,
-    score and that of "no answer"."""
+class Reference(NamedTuple):
+    """An answer of transformers."""
+
+    text: str
+    score: float
+    null: float  # score of "no answer"
+    windows: int
+
+
+def read_with_transformers(
+    folder, question, passage, max_seq_length, doc_stride, max_answer_length
+):
+    """Answer a question as transformers' run_qa.py does, but with every pair of a start and an end
+    in the place of the n best."""
     model = AutoModelForQuestionAnswering.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    last = tokenizer.padding_side == "right"
-    cut = tokenizer(
-        *((question, passage) if last else (passage, question)),
-        truncation="only_second" if last else "only_first",
-        max_length=length,
-        stride=stride,
+    passage_last = tokenizer.padding_side == "right"
+    windows = tokenizer(
+        *((question, passage) if passage_last else (passage, question)),
+        truncation="only_second" if passage_last else "only_first",
+        max_length=max_seq_length,
+        stride=doc_stride,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
     )
-    names = [name for name in tokenizer.model_input_names if name in cut]
-    best, null = (-math.inf, ""), math.inf
-    for n, ids in enumerate(cut["input_ids"]):
+    names = [name for name in tokenizer.model_input_names if name in windows]
+    best_text, best_score, null = "", -math.inf, math.inf
+    for n, ids in enumerate(windows["input_ids"]):
         with torch.inference_mode():
-            out = model(**{name: torch.tensor(cut[name][n])[None] for name in names})
+            out = model(**{name: torch.tensor(windows[name][n])[None] for name in names})
         starts, ends = out.start_logits[0].tolist(), out.end_logits[0].tolist()
         cls = ids.index(tokenizer.cls_token_id) if tokenizer.cls_token_id in ids else 0
         null = min(null, starts[cls] + ends[cls])
-        places = [i for i, part in enumerate(cut.sequence_ids(n)) if part == int(last)]
-        for i in places:
-            for j in (j for j in places if i <= j < i + longest):
-                offsets = cut["offset_mapping"][n]
-                best = max(best, (starts[i] + ends[j], passage[offsets[i][0] : offsets[j][1]]))
-    return best[1].strip(), best[0], null, len(cut["input_ids"])
+        parts = windows.sequence_ids(n)
+        offsets = windows["offset_mapping"][n]
+        tokens = [i for i, part in enumerate(parts) if part == int(passage_last)]
+        for first in tokens:
+            for last in tokens:
+                score = starts[first] + ends[last]
+                if first <= last < first + max_answer_length and score > best_score:
+                    best_score = score
+                    best_text = passage[offsets[first][0] : offsets[last][1]]
+    return Reference(best_text.strip(), best_score, null, len(windows["input_ids"]))
 
 
-# ---- what is found
+# ---- answers
 
 
 @pytest.mark.slow
@@ -75,18 +91,16 @@ def by_transformers(folder, question, passage, length, stride, longest):
 )
 def test_a_checkpoint_finds_what_it_finds_in_transformers(checkpoint, family):
     folder, story = checkpoint(family, QA), transcript(f"{STORY} {STORY}")
-    text, score, null, count = by_transformers(folder, QUESTION, story.text, *LENGTHS.values())
-    (found,) = load_huggingface(folder, ReaderOptions(**LENGTHS)).read(
-        [(transcript(QUESTION), story)]
-    )
-    assert count > 1
-    assert found.score == pytest.approx(score, abs=1e-4)
-    assert found.null == pytest.approx(null, abs=1e-4)
-    assert text in found.text  # with the rest of its first and last word
-    assert re.search(rf"\b{re.escape(found.text)}(?!\w)", story.text)
-    assert found.text in story.separator.join(
-        w.text for w in story.words[found.first : found.last + 1]
-    )
+    reference = read_with_transformers(folder, QUESTION, story.text, **LENGTHS)
+    assert reference.windows > 1
+    reader = load_huggingface(folder, ReaderOptions(**LENGTHS))
+    (answer,) = reader.read([(transcript(QUESTION), story)])
+    assert answer.score == pytest.approx(reference.score, abs=1e-4)
+    assert answer.null == pytest.approx(reference.null, abs=1e-4)
+    assert reference.text in answer.text  # which has the rest of its first and last word
+    assert re.search(rf"\b{re.escape(answer.text)}(?!\w)", story.text)
+    words = [w.text for w in story.words[answer.first : answer.last + 1]]
+    assert answer.text in " ".join(words)
 
 
 def test_an_answer_begins_as_its_word_does_where_offsets_begin_one_letter_late(
@@ -101,27 +115,29 @@ def test_an_answer_begins_as_its_word_does_where_offsets_begin_one_letter_late(
     offsets = AutoTokenizer.from_pretrained(folder)("peter lost", return_offsets_mapping=True)
     assert (1, 5) in offsets["offset_mapping"]
     reader = load_huggingface(folder, ReaderOptions())
-    said = "peter lost the silver lantern in london"
-    joined = join_text(reader.tokenizer, QUESTION, said.split(), " ")
-    assert [said[slice(*place)] for place in joined.characters.tolist()] == said.split()
-    (found,) = reader.read([(transcript(QUESTION), transcript(said))])
-    assert found.text.startswith(said.split()[found.first])
+    passage = "peter lost the silver lantern in london"
+    words = passage.split()
+    joined = join_text(reader.tokenizer, QUESTION, words, " ")
+    assert [passage[start:end] for start, end in joined.characters.tolist()] == words
+    (answer,) = reader.read([(transcript(QUESTION), transcript(passage))])
+    assert answer.text.startswith(words[answer.first])
 
 
 @pytest.mark.parametrize("family", ["BERT", "T5"])
-def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family):
+def test_a_batch_has_the_answers_of_single_passages_and_an_empty_passage_none(checkpoint, family):
     reader = load_huggingface(checkpoint(family, QA), ReaderOptions(**LENGTHS))
-    passages = [STORY, "anna", f"{STORY} {STORY} {STORY}", "in paris", ""]
+    passages = [STORY, "anna", f"{STORY} {STORY} {STORY}", "in paris"]
     items = [(transcript(QUESTION), transcript(p)) for p in passages]
-    *many, nothing = reader.read(items)
-    assert nothing is None
-    assert reader.read(items[-1:]) == [None]
-    for found, item, passage in zip(many, items, passages, strict=False):
+    empty = (transcript(QUESTION), transcript(""))
+    *answers, empty_answer = reader.read([*items, empty])
+    assert empty_answer is None
+    assert reader.read([empty]) == [None]
+    for answer, item, passage in zip(answers, items, passages, strict=True):
         (alone,) = reader.read([item])
-        assert (found.first, found.last, found.text) == (alone.first, alone.last, alone.text)
-        assert found.score == pytest.approx(alone.score, abs=1e-4)
-        assert 0 <= found.first <= found.last < len(passage.split())
-        assert 0 < found.confidence <= 1
+        assert (answer.first, answer.last, answer.text) == (alone.first, alone.last, alone.text)
+        assert answer.score == pytest.approx(alone.score, abs=1e-4)
+        assert 0 <= answer.first <= answer.last < len(passage.split())
+        assert 0 < answer.confidence <= 1
     with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
         assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
 
@@ -131,18 +147,26 @@ def test_many_are_read_as_one_by_one_and_nothing_is_not_read(checkpoint, family)
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A question about a passage with times, asked and answered in writing."""
+    """A corpus of one written question about a passage with times."""
     words = [[w, i / 2, i / 2 + 0.4] for i, w in enumerate(STORY.split())]
     answer = {"text": "the silver lantern", "start": 3.5, "end": 4.9}
     passage = {"id": "p", "text": STORY, "words": words, "seconds": 11.0}
-    asked = {"id": "q", "passage": "p", "text": "what was lost", "answers": [answer]}
-    return write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
+    question = {"id": "q", "passage": "p", "text": "what was lost", "answers": [answer]}
+    return write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[question])
 
 
-def evaluated(corpus, out, **options):
-    """(system, metric) -> value, after the system `text` has been evaluated."""
-    what = {"systems": ("text",), "conditions": ("clean",), "models": "people-en"}
-    run_evaluation(Qa(corpus=corpus, out=out, reading=ReaderOptions(**options), **what))
+def evaluate_text(corpus, out, **options):
+    """Evaluate the system `text` with these options of the reader; return the values of all rows by
+    system and metric."""
+    evaluation = Qa(
+        corpus=corpus,
+        out=out,
+        reading=ReaderOptions(**options),
+        systems=("text",),
+        conditions=("clean",),
+        models="people-en",
+    )
+    run_evaluation(evaluation)
     return {(r.system, r.metric): r.value for r in read_rows(out / "results.jsonl")}
 
 
@@ -157,38 +181,45 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     assert (text.name, given.name) == ("text+tiny-squad2", "cascade-given+tiny-squad2")
     assert text.card["reader"] == "someone/tiny-squad2" and text.qa is given.qa
     words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
-    passage = text.encode(Passage("p", "", 11.0, STORY, "s", "en", words), None)
-    question = text.encode(Question("q", "p", "", 0.0, QUESTION, "s", "en"), None)
-    (found,) = text.answer_all([(question, passage)])
-    expected, *_ = by_transformers(folder, QUESTION, STORY, 100, 32, 30)
-    assert found.text == expected
-    inside = [w for w in words if found.start <= w.start and w.end <= found.end]
-    assert found.text in " ".join(w.text for w in inside)
-    assert inside[0].start == found.start
-    assert inside[-1].end == found.end
+    passage = text.encode(Passage("p", seconds=11.0, text=STORY, words=words), None)
+    question = text.encode(Question("q", "p", text=QUESTION), None)
+    (answer,) = text.answer_all([(question, passage)])
+    reference = read_with_transformers(
+        folder, QUESTION, STORY, max_seq_length=100, doc_stride=32, max_answer_length=30
+    )
+    assert answer.text == reference.text
+    inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
+    assert answer.text in " ".join(w.text for w in inside)
+    assert inside[0].start == answer.start
+    assert inside[-1].end == answer.end
 
-    evaluated(corpus, tmp_path / "out", reader="someone/tiny-squad2")
-    rows = evaluated(corpus, tmp_path / "out")  # beside the models' own
+    evaluate_text(corpus, tmp_path / "out", reader="someone/tiny-squad2")
+    rows = evaluate_text(corpus, tmp_path / "out")  # with the reader of people-en
     assert {system for system, _ in rows} == {"text", "text+tiny-squad2"}
     shutil.copytree(folder, tmp_path / "models/other/tiny-squad2")
     with pytest.raises(InputError, match=r"with another reader \(someone/tiny-squad2\)"):
-        evaluated(corpus, tmp_path / "out", reader="other/tiny-squad2")
+        evaluate_text(corpus, tmp_path / "out", reader="other/tiny-squad2")
 
 
-def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_threshold(
+def test_no_answer_is_given_where_its_score_exceeds_that_of_the_best_span_by_the_threshold(
     checkpoint, corpus, tmp_path
 ):
     folder = checkpoint("T5", QA)
-    _, score, null, _ = by_transformers(folder, "what was lost", STORY, 384, 128, 30)
-    thresholds = {None: True, null - score + 0.01: True, null - score - 0.01: False}
-    for threshold, answers in thresholds.items():
+    reference = read_with_transformers(
+        folder, "what was lost", STORY, max_seq_length=384, doc_stride=128, max_answer_length=30
+    )
+    excess = reference.null - reference.score
+    # whether the best span is given with a threshold
+    thresholds = {None: True, excess + 0.01: True, excess - 0.01: False}
+    for threshold, gives_span in thresholds.items():
         out = tmp_path / str(threshold)
-        rows = evaluated(corpus, out, reader=str(folder), null_threshold=threshold)
+        rows = evaluate_text(corpus, out, reader=str(folder), null_threshold=threshold)
         predictions = read_predictions(next(out.glob("predictions/*/*.parquet")))
-        assert bool(predictions["answers"]["q"]["text"]) == answers
+        assert bool(predictions["answers"]["q"]["text"]) == gives_span
         assert {metric for _, metric in rows} == {"em", "f1", "ff1", "aos", "wer"}
-        if not answers:  # it counts as wrong, in text and in time
-            assert all(value == 0 for (_, metric), value in rows.items() if metric != "wer")
+        if not gives_span:  # it counts as wrong, in text and in time
+            scores = [value for (_, metric), value in rows.items() if metric != "wer"]
+            assert scores == [0] * 4
 
 
 # ---- refusals
@@ -201,27 +232,43 @@ def test_nothing_is_the_answer_where_it_is_worth_more_than_the_best_span_by_the_
         (QA, "model.safetensors", "cannot load the reader"),
     ],
 )
-def test_what_answers_no_questions_is_refused(checkpoint, tmp_path, kind, file, reason):
+def test_a_checkpoint_that_answers_no_questions_is_refused(
+    checkpoint, tmp_path, kind, file, reason
+):
+    """kind: class of the model; file: the one that is deleted, "" for none."""
     folder = shutil.copytree(checkpoint("BERT", kind), tmp_path / "a")
-    for path in folder.glob(file) if file else ():
-        path.unlink()
+    if file:
+        (folder / file).unlink()
     refused(reason, load_huggingface, folder, ReaderOptions())
 
 
-# ---- trained by us
+# ---- readers that are trained here
 
 
 def train(bert, corpus, out, shift, steps):
-    """A reader from a tiny BERT, on the one question, whose schedule is that of four steps."""
-    training = TrainingOptions(steps, 1e-2, 1, horizon=4, save_every=3, bf16=False)
-    sizes = {"batch": 2, "window": 40, "stride": 20, "max_question": 20, "answer": 6}
-    qa = QaOptions(training, str(bert), split="test", characters=True, dropout=True, **sizes)
+    """Train a reader from a tiny BERT on the corpus's question. The learning rate falls over four
+    steps, however many are made."""
+    training = TrainingOptions(
+        steps=steps, learning_rate=1e-2, warmup_steps=1, horizon=4, save_every=3, bf16=False
+    )
+    qa = QaOptions(
+        training,
+        text_encoder=str(bert),
+        split="test",
+        characters=True,
+        dropout=True,
+        batch=2,
+        window=40,
+        stride=20,
+        max_question=20,
+        answer=6,
+    )
     train_text_qa(TrainTextQa(corpus=corpus, out=out, shift=shift, qa=qa))
 
 
 @pytest.fixture
 def shifts(tmp_path):
-    """Files of two shifts between languages."""
+    """The files of two shifts, which are added to the output of layer 1."""
     files = [tmp_path / f"{name}.safetensors" for name in ("en", "zh")]
     for file, number in zip(files, (0.5, -2.0), strict=True):
         Shift(1, torch.linspace(-number, number, 32)).save(file)
@@ -231,22 +278,23 @@ def shifts(tmp_path):
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
     checkpoint, corpus, tmp_path, shifts
 ):
-    train(checkpoint("BERT"), corpus, tmp_path / "set/text-qa", shifts[0], 1)
-    own, other = (
-        load_text_qa(tmp_path / "set", ReaderOptions(shift=shift)) for shift in (None, shifts[1])
-    )
-    assert (own.suffix, other.suffix) == ("", "~zh")
+    trained_shift, other_shift = shifts
+    train(checkpoint("BERT"), corpus, tmp_path / "set/text-qa", trained_shift, steps=1)
+    trained = load_text_qa(tmp_path / "set", ReaderOptions())
+    shifted = load_text_qa(tmp_path / "set", ReaderOptions(shift=other_shift))
+    assert (trained.suffix, shifted.suffix) == ("", "~zh")
     item = [(transcript(QUESTION), transcript(STORY))]
-    scores = [some.reader.read(item)[0].score for some in (own, other)]
+    scores = [qa.reader.read(item)[0].score for qa in (trained, shifted)]
     assert scores[0] != pytest.approx(scores[1], abs=1e-4)
 
 
-def test_finished_text_qa_is_trained_further(checkpoint, corpus, tmp_path, shifts):
-    """As if it had been trained in one go."""
-    whole, more, bert = tmp_path / "whole", tmp_path / "more", checkpoint("BERT")
-    train(bert, corpus, whole, shifts[0], 4)
-    train(bert, corpus, more, shifts[0], 2)
-    short = (more / "model.safetensors").read_bytes()
-    train(bert, corpus, more, shifts[0], 4)
-    assert same_files(whole, more, "model.safetensors", "config.json")
-    assert (more / "model.safetensors").read_bytes() != short
+def test_text_qa_that_is_trained_further_is_that_of_one_training(
+    checkpoint, corpus, tmp_path, shifts
+):
+    whole, further, bert = tmp_path / "whole", tmp_path / "further", checkpoint("BERT")
+    train(bert, corpus, whole, shifts[0], steps=4)
+    train(bert, corpus, further, shifts[0], steps=2)
+    after_two_steps = (further / "model.safetensors").read_bytes()
+    train(bert, corpus, further, shifts[0], steps=4)
+    assert same_files(whole, further, "model.safetensors", "config.json")
+    assert (further / "model.safetensors").read_bytes() != after_two_steps

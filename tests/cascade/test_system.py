@@ -1,5 +1,5 @@
-"""The cascade with a recogniser and a reader made by hand: words to tokens and back, and their
-times."""
+"""The cascade, with stand-ins for recogniser and span model: words become tokens, and spans of
+tokens become words with times."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ SENTENCE = "Anna lost the silver lantern in Paris.".split()
 
 
 class FakeRecogniser:
-    """Recordings that say which words they hold: sample 0 is an index of `texts`."""
+    """Recognises `texts[i]` in a recording whose first sample is i."""
 
     name, card = "fake", {"asr": "fake"}
 
@@ -29,25 +29,27 @@ class FakeRecogniser:
         return transcript(self.texts[int(samples[0])].split())
 
 
-class FinderReader:
-    """Answers with the tokens of a given word, wherever they stand; remembers what it was asked."""
+class FindingReader:
+    """Answers with the span of the tokens of `answer` in the passage, and keeps the items that it
+    reads."""
 
     def __init__(self, codec, answer):
-        self.wanted, self.asked = codec.encode(answer.split())[0], []
+        self.answer, _ = codec.encode(answer.split())
+        self.items = []
 
     def read(self, items):
-        self.asked += items
+        self.items += items
         return [self._find(passage) for _, passage in items]
 
     def _find(self, passage):
-        size = len(self.wanted)
-        at = next(
-            i for i in range(len(passage)) if np.array_equal(passage[i : i + size], self.wanted)
-        )
-        return AnswerSpan(at, at + size - 1, 1.0, 0.75)
+        size = len(self.answer)
+        for first in range(len(passage)):
+            if np.array_equal(passage[first : first + size], self.answer):
+                return AnswerSpan(first, first + size - 1, score=1.0, confidence=0.75)
+        raise AssertionError("the answer is not in the passage")
 
 
-def cascade_of(recogniser, codec, reader):
+def make_cascade(recogniser, codec, reader):
     return load_cascade(TextQa(TrainedReader(codec, reader)), recogniser)
 
 
@@ -62,56 +64,58 @@ def codec(tokenizer):
 def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
     words = ["the", "owls", "lost", "silver"]  # a second each
     spans = tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words))
-    passage = Passage("p", "", 9.0, "", "s", "en", words=spans)
-    question = Question("q", "p", "", 1.0, "what lost", "s", "en", (Answer("", 1, 3.0),))
+    passage = Passage("p", words=spans)
+    answer = Answer("", start=1.0, end=3.0)  # owls lost
+    question = Question("q", "p", text="what lost", answers=(answer,))
     data = Corpus(".", "train", {"p": passage}, (question,))
-    (made,), left_out = text_examples(data, codec)
+    (example,), left_out = text_examples(data, codec)
     assert not left_out
-    found = tokenizer.convert_ids_to_tokens(made.passage[made.first : made.last + 1])
-    assert found == ["o", "##w", "##l", "##s", "lost"]
-    assert np.array_equal(made.question, codec.encode(["what", "lost"])[0])
+    answer_ids = example.passage[example.first : example.last + 1]
+    assert tokenizer.convert_ids_to_tokens(answer_ids) == ["o", "##w", "##l", "##s", "lost"]
+    assert np.array_equal(example.question, codec.encode(["what", "lost"])[0])
 
 
 # ---- answering
 
 
 def test_recordings_are_recognised_and_not_mixed_up(codec):
-    recogniser = FakeRecogniser(["what did Anna lose", "Anna lost the owls in Paris"])
-    reader = FinderReader(codec, "owls")
-    cascade = cascade_of(recogniser, codec, reader)
-    asked, listened = (cascade.encode(None, np.array([n, 0.0])) for n in (0, 1))
-    (found,) = cascade.answer_all([(asked, listened)])
-    assert (found.start, found.end, found.text) == (1.5, 1.9, "owls")
-    ((question, passage),) = reader.asked
-    assert np.array_equal(question, codec.encode("what did Anna lose".split())[0])
-    assert np.array_equal(passage, codec.encode("Anna lost the owls in Paris".split())[0])
+    texts = ["what did Anna lose", "Anna lost the owls in Paris"]
+    reader = FindingReader(codec, "owls")
+    cascade = make_cascade(FakeRecogniser(texts), codec, reader)
+    question, passage = (cascade.encode(None, np.array([i, 0.0])) for i in range(2))
+    (answer,) = cascade.answer_all([(question, passage)])
+    assert (answer.start, answer.end, answer.text) == (1.5, 1.9, "owls")
+    ((question_ids, passage_ids),) = reader.items
+    assert np.array_equal(question_ids, codec.encode(texts[0].split())[0])
+    assert np.array_equal(passage_ids, codec.encode(texts[1].split())[0])
 
 
 @pytest.mark.parametrize(
-    ("words", "separator", "answer", "wanted"),
+    ("words", "separator", "tokens", "text"),
     [
         ("in silver -- lantern ... paris".split(), " ", "silver lantern", "silver -- lantern"),
         (list("abnst"), "", "b n s", "bns"),
     ],
 )
 def test_words_without_tokens_keep_their_place_and_chinese_is_joined_without_spaces(
-    codec, words, separator, answer, wanted
+    codec, words, separator, tokens, text
 ):
-    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, answer))
-    (found,) = cascade.answer_all([(transcript(["what"]), transcript(words, separator))])
-    assert found == TimedAnswer(0.5, 1.9, 0.75, wanted)
+    cascade = make_cascade(FakeRecogniser([]), codec, FindingReader(codec, tokens))
+    (answer,) = cascade.answer_all([(transcript(["what"]), transcript(words, separator))])
+    assert answer == TimedAnswer(start=0.5, end=1.9, confidence=0.75, text=text)
 
 
 @pytest.mark.parametrize("silent", [[], ["..."]])
 def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(codec, silent):
-    empty, good = TimedAnswer(0.0, 0.0, 0.0, ""), (transcript(["what"]), transcript(SENTENCE))
-    cascade = cascade_of(FakeRecogniser([]), codec, FinderReader(codec, "paris"))
-    found = cascade.answer_all([good, (transcript(["what"]), transcript(silent)), good])
-    assert found[0] == found[2] == TimedAnswer(3.0, 3.4, 0.75, "Paris.")
-    assert found[1] == empty
+    question, passage = transcript(["what"]), transcript(SENTENCE)
+    paris = TimedAnswer(start=3.0, end=3.4, confidence=0.75, text="Paris.")
+    empty = TimedAnswer(start=0.0, end=0.0, confidence=0.0, text="")
+    cascade = make_cascade(FakeRecogniser([]), codec, FindingReader(codec, "paris"))
+    items = [(question, passage), (question, transcript(silent)), (question, passage)]
+    assert cascade.answer_all(items) == [paris, empty, paris]
     assert cascade.answer_all([(transcript([]), transcript([]))]) == [empty]
     # a question without words is still answered
-    assert cascade.answer_all([(transcript([]), good[1])])[0].text == "Paris."
+    assert cascade.answer_all([(transcript([]), passage)]) == [paris]
 
 
 # ---- text QA on simulated errors
@@ -121,9 +125,9 @@ def test_texts_with_errors_are_read_from_a_file_by_their_rate(tmp_path):
     path = tmp_path / "simulated.jsonl"
     lines = [{"rate": rate, "id": "p", "words": [["a", 0.0, rate]]} for rate in (2.5, 30.0)]
     write_lines(path, lines)
+    passage = Passage("p", text="the boat")
     for rate in (2.5, 30):
         system = load_simulated(TextQa(None), path, f"cascade-simulated@{rate}")
-        passage = Passage("p", "", 0.0, "the boat", "s", "en")
         assert [(w.text, w.end) for w in system.encode(passage, None).words] == [("a", rate)]
         assert not system.needs_audio
         with pytest.raises(ValueError, match="reads the text of a corpus"):

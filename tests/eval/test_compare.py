@@ -2,12 +2,13 @@
 data differ."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from speechssl.eval.compare import WER, compare, paired_tests, read_results
-from speechssl.eval.crossings import crossing_text, crossings, find_zero
+from speechssl.eval.compare import WER, compare, make_paired_tests, read_results
+from speechssl.eval.crossings import describe_crossing, find_crossings, find_zero
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import read_items, write_items
@@ -22,64 +23,81 @@ CLEAN = ("clean", None)
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
+    """Intervals of crossings are of few resamples, which are fast."""
     monkeypatch.setattr("speechssl.eval.crossings.DRAWS", 100)
 
 
-QUESTIONS, A_PASSAGE = 60, 3
+QUESTIONS, QUESTIONS_PER_PASSAGE = 60, 3
 
 
 def line(i, score, errors=None, metric="ff1", **changes):
+    """The line of a question as `evaluate qa` writes it. errors: among 100 words of the passage;
+    None for a system without transcripts."""
     values = dict.fromkeys(("ff1", "aos", "em", "f1"))
-    values |= {"id": f"q{i}", "passage": f"p{i // A_PASSAGE}", "type": ("person", "date")[i % 2]}
-    values |= {"answer_seconds": 0.3 + 0.1 * (i % 10)}
+    values |= {"id": f"q{i}", "passage": f"p{i // QUESTIONS_PER_PASSAGE}"}
+    values |= {"type": ("person", "date")[i % 2], "answer_seconds": 0.3 + 0.1 * (i % 10)}
     values |= {"passage_errors": errors, "passage_words": None if errors is None else 100}
     return values | {metric: score} | changes
 
 
-def write(folder, system, lines, condition=CLEAN, **changes):
-    """As `evaluate qa` leaves them."""
+def write_scores(folder, system, lines, condition=CLEAN, **changes):
+    """Write the scores of a system as `evaluate qa` does. changes: of the card."""
     name, snr = condition
-    path = folder / "scores" / system / f"{name}{'' if snr is None else f'-{snr:g}-dB'}.parquet"
+    file = f"{name}.parquet" if snr is None else f"{name}-{snr:g}-dB.parquet"
+    path = folder / "scores" / system / file
     card = {"corpus": "mini", "split": "test", "data": "0123", "synthetic": ""}
     card |= {"condition": name, "snr_db": snr, "system": system}
     write_items(path, lines, card | changes)
     return path
 
 
-def scored(level, seed, errors=None, n=QUESTIONS):
-    """Scores that scatter around a level. errors: of 100 words of every passage."""
-    values = np.clip(np.random.default_rng(seed).normal(level, 0.1, n), 0, 1)
-    return [line(i, float(v), errors) for i, v in enumerate(values)]
+def lines_around(level, seed, errors=None, n=QUESTIONS):
+    """Lines whose scores scatter around a level. errors: as in `line`."""
+    scores = np.clip(np.random.default_rng(seed).normal(level, 0.1, n), 0, 1)
+    return [line(i, float(score), errors) for i, score in enumerate(scores)]
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """A system at 0.5 whatever the noise, and a cascade that falls from 0.9 at a WER of 0 to 0.1 at
+    """The scores of a system at 0.5, and of a cascade that falls from 0.9 at a WER of 0 to 0.1 at
     80 %: they meet at 40 %."""
     for errors in (0, 30, 50, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write(tmp_path, system, scored(0.9 - errors / 100, errors, errors))
-    write(tmp_path, "dual", scored(0.5, 1))
+        write_scores(tmp_path, system, lines_around(0.9 - errors / 100, errors, errors))
+    write_scores(tmp_path, "dual", lines_around(0.5, seed=1))
     return tmp_path
 
 
-def comparison(out, *results, **options):
-    """What is printed; tables.md, compare.html; and the corpora of compare.json."""
+class Comparison(NamedTuple):
+    """What `speechssl compare` prints and writes."""
+
+    printed: str
+    tables: str  # tables.md
+    page: str  # compare.html
+    corpora: list  # of compare.json
+
+
+def write_comparison(out, *results, **options):
     printed = run_comparison(Compare(results=results, out=out, **options))
-    corpora = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)["corpora"]
-    return printed, (out / "tables.md").read_text(), (out / "compare.html").read_text(), corpora
+    values = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)
+    tables, page = (out / "tables.md").read_text(), (out / "compare.html").read_text()
+    return Comparison(printed, tables, page, values["corpora"])
 
 
 def test_swapping_two_systems_turns_the_sign(tmp_path):
-    write(tmp_path, "a", scored(0.6, 0))
-    write(tmp_path, "b", scored(0.5, 1))
+    write_scores(tmp_path, "a", lines_around(0.6, seed=0))
+    write_scores(tmp_path, "b", lines_around(0.5, seed=1))
     compared = compare(read_results([tmp_path]))
-    (one,), (other,) = (paired_tests(compared, [pair])[0] for pair in (("a", "b"), ("b", "a")))
-    assert one.difference.value == -other.difference.value == pytest.approx(10, abs=4)
-    assert one.difference.p_value == other.difference.p_value < 0.01
-    v, w = one.difference.interval, other.difference.interval
-    assert (v.low, v.high) == pytest.approx((-w.high, -w.low))
-    assert v.low > 0
+    ((test,),) = make_paired_tests(compared, [("a", "b")])
+    ((swapped,),) = make_paired_tests(compared, [("b", "a")])
+    assert test.difference.value == pytest.approx(10, abs=4)
+    assert swapped.difference.value == -test.difference.value
+    assert test.difference.p_value < 0.01
+    assert swapped.difference.p_value == test.difference.p_value
+    interval, swapped_interval = test.difference.interval, swapped.difference.interval
+    assert interval.low > 0
+    assert swapped_interval.high == pytest.approx(-interval.low)
+    assert swapped_interval.low == pytest.approx(-interval.high)
 
 
 @pytest.mark.parametrize(
@@ -90,77 +108,86 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
         (("people-en", ""), ("one", "two")),
     ],
 )
-def test_one_system_in_two_folders_has_its_models_beside_it_or_the_folder(models, names, tmp_path):
+def test_a_system_in_two_folders_is_named_with_its_models_or_the_folder(models, names, tmp_path):
+    lines = lines_around(0.6, seed=0)
     for folder, encoder in zip(("one", "two"), models, strict=True):
-        write(tmp_path / folder, "dual", scored(0.6, 0), encoder=encoder)
-        write(tmp_path / folder, f"cascade-{folder}", scored(0.6, 0), encoder=encoder)
-    found = {s.system for s in read_results([tmp_path / "one", tmp_path / "two"])}
-    assert found == {*(f"dual ({name})" for name in names), "cascade-one", "cascade-two"}
+        write_scores(tmp_path / folder, "dual", lines, encoder=encoder)
+        write_scores(tmp_path / folder, f"cascade-{folder}", lines, encoder=encoder)
+    systems = {s.system for s in read_results([tmp_path / "one", tmp_path / "two"])}
+    assert systems == {*(f"dual ({name})" for name in names), "cascade-one", "cascade-two"}
 
 
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
-        for system, level in (("a", 0.6), ("b", 0.55)):
-            lines = scored(level, len(system + corpus) + ord(system))
-            write(tmp_path / corpus, system, lines, corpus=corpus)
+        write_scores(tmp_path / corpus, "a", lines_around(0.6, seed=101), corpus=corpus)
+        write_scores(tmp_path / corpus, "b", lines_around(0.55, seed=102), corpus=corpus)
     compared = compare(read_results([tmp_path / "one", tmp_path / "two"]))
-    (one,), (two,) = paired_tests(compared)
-    smallest = min(one, two, key=lambda t: t.difference.p_value)
+    (first,), (second,) = make_paired_tests(compared)
+    smallest = min(first, second, key=lambda test: test.difference.p_value)
     assert smallest.p_holm == pytest.approx(min(1, 2 * smallest.difference.p_value))
 
 
 def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
     pink = ("pink", 10.0)
-    for name, facts in (("a", {}), ("b", {"snr_over": "signal"})):
-        write(tmp_path, name, scored(0.5, 0), pink, **facts)
-        write(tmp_path, name, scored(0.5, 0))
+    lines = lines_around(0.5, seed=0)
+    for system, changes in (("a", {}), ("b", {"snr_over": "signal"})):
+        write_scores(tmp_path, system, lines, pink, **changes)
+        write_scores(tmp_path, system, lines)
     refused("--snr-over", compare, read_results([tmp_path]))
 
 
-# ---- where the lines cross
+# ---- crossings: the WER at which a cascade falls below a system without a transcript
 
 
-def test_lines_that_cross_are_found_where_they_do(sweep):
-    (c,) = compare(read_results([sweep]))
-    (x,) = crossings(c)
-    assert x.family == "simulated" and x.at == pytest.approx(0.4, abs=0.04)
-    assert x.low < x.at < x.high < x.low + 0.15
-    assert x.share == 1
-    assert [p.wer.value for p in x.points] == [0, 0.3, 0.5, 0.8]
+def test_a_crossing_is_found(sweep):
+    (compared,) = compare(read_results([sweep]))
+    (crossing,) = find_crossings(compared)
+    assert crossing.family == "simulated"
+    assert crossing.at == pytest.approx(0.4, abs=0.04)
+    assert crossing.low < crossing.at < crossing.high
+    assert crossing.high - crossing.low < 0.15
+    assert crossing.share == 1
+    assert [p.wer.value for p in crossing.points] == [0, 0.3, 0.5, 0.8]
 
 
 @pytest.mark.parametrize(("level", "better"), [(0.97, "dual"), (0.02, "the cascade")])
-def test_lines_that_do_not_cross_say_so(sweep, level, better):
-    write(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
-    (x,) = crossings(compare(read_results([sweep]))[0])
-    assert (x.at, x.share) == (None, 0)
-    assert f"{better} is ahead everywhere" in crossing_text(x)
+def test_systems_that_do_not_cross_are_said_not_to(sweep, level, better):
+    write_scores(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
+    (compared,) = compare(read_results([sweep]))
+    (crossing,) = find_crossings(compared)
+    assert (crossing.at, crossing.share) == (None, 0)
+    assert f"{better} is ahead everywhere" in describe_crossing(crossing)
 
 
 def write_points(folder, points):
-    """points: WER in percent, score of a cascade and of DUAL in the same noise."""
+    """points: WER in percent, score of a cascade, and score of DUAL in the same noise."""
     for errors, cascade, dual in points:
         noise = ("pink", float(-errors))
-        write(folder, "cascade-ctc", [line(i, cascade, errors) for i in range(QUESTIONS)], noise)
-        write(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], noise)
+        lines = [line(i, cascade, errors) for i in range(QUESTIONS)]
+        write_scores(folder, "cascade-ctc", lines, noise)
+        write_scores(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], noise)
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "given"), [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)]
+    ("left", "right", "is_given"),
+    [(10, 40, True), (9, 41, False), (10, 41, False), (8, 92, False)],
 )
 def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both_sides(
-    tmp_path, left, right, given
+    tmp_path, left, right, is_given
 ):
+    """left, right: the WERs of two points in percent; the systems meet in the middle."""
     width = (right - left) / 100
-    # they meet in the middle
     write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])
-    (x,) = crossings(compare(read_results([tmp_path]))[0])
-    assert x.between == (left / 100, right / 100)
-    assert x.share == 1
-    if given:
-        assert (x.low, x.at, x.high) == pytest.approx([(left + right) / 200] * 3)
+    (compared,) = compare(read_results([tmp_path]))
+    (crossing,) = find_crossings(compared)
+    assert crossing.between == (left / 100, right / 100)
+    assert crossing.share == 1
+    interval = (crossing.low, crossing.at, crossing.high)
+    if is_given:
+        middle = (left + right) / 200
+        assert interval == pytest.approx([middle] * 3)
     else:
-        assert (x.low, x.at, x.high) == (None, None, None)
+        assert interval == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -183,36 +210,39 @@ def test_where_a_curve_reaches_zero(wer, difference, at):
 
 
 def test_the_word_error_rate_counts_every_passage_once(tmp_path):
-    lines = [line(0, 1.0, 10), line(1, 1.0, 10), line(2, 1.0, 10), line(3, 1.0, 40)]
-    write(tmp_path, "cascade-x", lines)
-    (c,) = compare(read_results([tmp_path]))
-    assert c.get("cascade-x", CLEAN, WER).value == 0.25
+    # three questions of one passage with 10 errors, and one of another with 40
+    lines = [line(i, 1.0, errors=10) for i in range(QUESTIONS_PER_PASSAGE)]
+    lines.append(line(QUESTIONS_PER_PASSAGE, 1.0, errors=40))
+    write_scores(tmp_path, "cascade-x", lines)
+    (compared,) = compare(read_results([tmp_path]))
+    assert compared.get("cascade-x", CLEAN, WER).value == (10 + 40) / 200
 
 
 # ---- what cannot be compared
 
 
 def test_other_questions_are_refused_or_left_out(tmp_path):
-    write(tmp_path, "a", scored(0.5, 0))
-    write(tmp_path, "b", scored(0.5, 1, n=30))
+    write_scores(tmp_path, "a", lines_around(0.5, seed=0))
+    write_scores(tmp_path, "b", lines_around(0.5, seed=1, n=30))
     refused("different questions .30 in common.*--common", compare, read_results([tmp_path]))
-    (c,) = compare(read_results([tmp_path]), common=True)
-    assert c.get("a", CLEAN).n == 30
+    (in_common,) = compare(read_results([tmp_path]), common=True)
+    assert in_common.get("a", CLEAN).n == 30
     (alone,) = compare(read_results([tmp_path], ["a"]))
-    assert alone.get("a", CLEAN).n == 60
+    assert alone.get("a", CLEAN).n == QUESTIONS
 
 
 def test_what_cannot_be_compared_is_named(tmp_path):
+    dev, out = tmp_path / "dev", tmp_path / "out"
     refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
-    write(tmp_path / "dev", "a", scored(0.5, 0))
-    write(tmp_path / "dev", "b", scored(0.5, 1))
-    found = read_results([tmp_path / "dev"])
-    refused("the system 'c'; choose from a, b", read_results, [tmp_path / "dev"], ["c"])
-    refused("a and c were not scored", paired_tests, compare(found), [("a", "c")])
-    refused("no result has em", compare, found, "em")
-    refused("is not a pair of systems", comparison, tmp_path / "out", tmp_path, pairs=("a,b,c",))
-    assert not (tmp_path / "out").exists()
-    write(tmp_path / "dev", "a", scored(0.5, 0)).write_bytes(b"no table")
+    damaged = write_scores(dev, "a", lines_around(0.5, seed=0))
+    write_scores(dev, "b", lines_around(0.5, seed=1))
+    results = read_results([dev])
+    refused("the system 'c'; choose from a, b", read_results, [dev], ["c"])
+    refused("a and c were not scored", make_paired_tests, compare(results), [("a", "c")])
+    refused("no result has em", compare, results, "em")
+    refused("is not a pair of systems", write_comparison, out, dev, pairs=("a,b,c",))
+    assert not out.exists()
+    damaged.write_bytes(b"no table")
     refused(r"cannot read .*clean\.parquet", read_results, [tmp_path / "dev"])
 
 
@@ -221,59 +251,66 @@ def test_what_cannot_be_compared_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
-    printed, tables, page, (values,) = comparison(tmp_path / "out", sweep, pairs=("dual,text",))
-    assert "mini test: FF1" in printed
+    first = write_comparison(tmp_path / "out", sweep, pairs=("dual,text",))
+    assert "mini test: FF1" in first.printed
+    (values,) = first.corpora
     assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04)
     (test,) = values["tests"]
     assert test["value"] == pytest.approx(-40, abs=4)
-    assert test["p_holm"] == test["p_value"] < 0.001
-    assert "paired differences" in tables
-    assert page.count('src="data:image/svg+xml') == 1
-    assert comparison(tmp_path / "again", sweep, pairs=("dual,text",))[2] == page
+    assert test["p_value"] < 0.001
+    assert test["p_holm"] == test["p_value"]  # there is one test
+    assert "paired differences" in first.tables
+    assert first.page.count('src="data:image/svg+xml') == 1
+    second = write_comparison(tmp_path / "again", sweep, pairs=("dual,text",))
+    assert second.page == first.page
 
 
-# ---- what intervals draw, as far as an evaluation tells it
+# ---- the units that intervals draw
 
 
 @pytest.fixture
 def voiced(tmp_path):
-    """Two passages of each of six voices, and two questions about each; a passage is right or wrong
-    as a whole."""
+    """A corpus of two passages of each of six voices, and two questions about each passage."""
     common = {"text": "a red boat", "answers": [{"text": "boat"}]}
     passages = [{"id": f"p{i}", "text": "a red boat", "speaker": f"v{i // 2}"} for i in range(12)]
-    questions = [
-        {"id": f"q{i}", "passage": f"p{i // 2}", "speaker": f"v{i % 6}"} | common for i in range(24)
-    ]
+    questions = []
+    for i in range(24):
+        question = {"id": f"q{i}", "passage": f"p{i // 2}", "speaker": f"v{i % 6}"}
+        questions.append(question | common)
     return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=questions)
 
 
-def answered(corpus, out, name, right):
-    """right: of 24."""
+def import_answers(corpus, out, name, right):
+    """Import the answers of a system that are right for the first `right` of the 24 questions;
+    return what is printed."""
+    answers = {f"q{i}": "boat" if i < right else "ship" for i in range(24)}
     file = out.parent / f"{name}.json"
-    file.write_text(json.dumps({f"q{i}": "boat" if i < right else "ship" for i in range(24)}))
+    file.write_text(json.dumps(answers))
     return import_predictions(Predictions(corpus=corpus, out=out, file=file, name=name))
 
 
-def drawn(out):
+def list_units(out):
+    """The names and numbers of the units that the intervals of all rows draw."""
     return {(r.drawn, r.groups) for r in read_rows(out / "results.jsonl")}
 
 
 @pytest.mark.slow
-def test_answers_from_elsewhere_and_their_comparison(voiced, tmp_path):
+def test_imported_answers_are_compared_by_voices_that_training_did_not_hear(voiced, tmp_path):
     out = tmp_path / "out"
-    assert "95 % intervals draw 6 voices × askers." in answered(voiced, out, "good", 20)
-    answered(voiced, out, "bad", 8)
-    assert drawn(out) == {("voice × asker", 6)}
+    assert "95 % intervals draw 6 voices × askers." in import_answers(voiced, out, "good", right=20)
+    import_answers(voiced, out, "bad", right=8)
+    assert list_units(out) == {("voice × asker", 6)}
     lines, _ = read_items(out / "scores/good/clean.parquet")
     assert [(x["voice"], x["asker"]) for x in lines[:3]] == [("v0", f"v{i}") for i in range(3)]
-    printed, _, _, (compared,) = comparison(tmp_path / "compared", out, metric="em")
+    comparison = write_comparison(tmp_path / "compared", out, metric="em")
+    (compared,) = comparison.corpora
     assert compared["drawn"] == "voice × asker"
     assert {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice × asker", 6)}
-    assert "which draw 6 voices × askers" in printed
+    assert "which draw 6 voices × askers" in comparison.printed
     assert compared["tests"][0]["p_value"] >= 2 / 2**6
-    # voices that training knew
-    trained = [{"id": f"t{s}", "speaker": s} for s in ("v3", "somebody")]
-    write_corpus(voiced, "train", passages=trained)
-    answered(voiced, out, "good", 20)
-    answered(voiced, out, "bad", 8)
-    assert drawn(out) == {("passage", 12)}
+    # where training heard a voice, passages are drawn
+    heard = [{"id": f"t{s}", "speaker": s} for s in ("v3", "somebody")]
+    write_corpus(voiced, "train", passages=heard)
+    import_answers(voiced, out, "good", right=20)
+    import_answers(voiced, out, "bad", right=8)
+    assert list_units(out) == {("passage", 12)}

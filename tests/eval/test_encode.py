@@ -1,4 +1,5 @@
-"""Features come back from the store as they were, and a killed run goes on with the next recording."""
+"""Features come back from the store as they were, and a killed run goes on with the next
+recording."""
 
 import numpy as np
 import pytest
@@ -34,27 +35,30 @@ FEATURES = st.recursive(PARTS, nested)
 
 @given(FEATURES)
 def test_features_come_back_as_they_were(features):
-    back = from_json(to_json(features))
-    assert back == features and type(back) is type(features)
+    read = from_json(to_json(features))
+    assert read == features
+    assert type(read) is type(features)
 
 
-def test_what_systems_encode_comes_back(tmp_path):
+def test_transcripts_units_and_codes_come_back(tmp_path):
     words = Transcript((TimedWord("one", 0.1, 0.5, 0.9), TimedWord("two", 0.5, 0.9, 0.8)), "")
     units = RunLength(np.array([3, 1]), np.array([2, 5]))
     codes = AudioWords(np.ones((2, 3), np.float32), np.array([0.0, 0.1]), np.array([0.1, 0.2]))
     store = FeatureStore(tmp_path / "a", "x")
     for name, features in (("words", words), ("units", units), ("codes", codes)):
         store.add(name, features)
-    back = FeatureStore(tmp_path / "a", "x").features
-    assert back["words"] == words
-    assert back["units"].units.tolist() == [3, 1] and back["units"].lengths.tolist() == [2, 5]
-    assert back["codes"].codes.dtype == np.float32 and back["codes"].ends.tolist() == [0.1, 0.2]
+    read = FeatureStore(tmp_path / "a", "x").features
+    assert read["words"] == words
+    assert read["units"].units.tolist() == [3, 1]
+    assert read["units"].lengths.tolist() == [2, 5]
+    assert read["codes"].codes.dtype == np.float32
+    assert read["codes"].ends.tolist() == [0.1, 0.2]
 
 
 @pytest.mark.parametrize(
     "kind", [["os", "system"], ["speechssl.artifacts", "write_text"], ["speechssl.nowhere", "X"]]
 )
-def test_nothing_but_features_is_made_from_a_line(tmp_path, kind):
+def test_a_line_that_names_another_class_than_features_is_refused(tmp_path, kind):
     store = FeatureStore(tmp_path / "a", "x")
     store.add("a", 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -82,18 +86,18 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path):
             return {"mean": round(float(np.mean(samples)), 1)}
 
         store = FeatureStore(tmp_path / "a", "x")
-        job = Job("a", encode, [r.name for r in recordings], True, store)
+        job = Job("a", encode, [r.name for r in recordings], needs_audio=True, store=store)
         clean = parse_condition("clean")
-        found = encode_recordings([job], recordings, clean, Distorter(), 1, "encoding")["a"]
-        assert found.failed == {"r1": "it is silent"}
-        return {name: features["mean"] for name, features in found.features.items()}
+        outputs = encode_recordings([job], recordings, clean, Distorter(), 1, "encoding")["a"]
+        assert outputs.failed == {"r1": "it is silent"}
+        return {name: features["mean"] for name, features in outputs.features.items()}
 
     with pytest.raises(KeyboardInterrupt):
-        run("r4")
-    kept = FeatureStore(tmp_path / "a", "x").features.keys()
-    assert kept
+        run(stop="r4")
+    stored = FeatureStore(tmp_path / "a", "x").features.keys()
+    assert stored
     encoded.clear()
     means = run()
-    assert set(encoded) == {"r0", "r2", "r3", "r4", "r5"} - kept
+    assert set(encoded) == {"r0", "r2", "r3", "r4", "r5"} - stored
     assert means == {"r0": 0.1, "r2": 0.3, "r3": 0.4, "r4": 0.5, "r5": 0.6}
     assert list(means) == ["r0", "r2", "r3", "r4", "r5"]

@@ -1,5 +1,5 @@
-"""The grid: every cell a file, every recording encoded once, a killed run, recordings that cannot be
-read; and its tasks."""
+"""The robustness grid: every cell is a file, every recording is encoded once, a killed run goes on,
+recordings that cannot be read count as wrong; and the tasks of the grid."""
 
 from __future__ import annotations
 
@@ -34,31 +34,39 @@ from speechssl.units.features import extractor_of
 
 from ..files import refused
 from .test_spoken_qa import Oracle
+
+# four questions q0 to q3 on four passages p0 to p3 of the text "a red boat"; q0 has one annotation,
+# q1 two, q2 one without times, q3 no answer
 from .test_spoken_qa import corpus as questions  # noqa: F401  a fixture
 
+HALF_SECOND = 8_000  # samples
 
-def recordings(folder, count=6, seed=0):
-    """Half a second of tone at different levels each."""
+
+def write_recordings(folder, count=6, seed=0):
+    """Write recordings u0, u1, ... of half a second: tones of different pitch with a little noise;
+    return their paths."""
     rng = np.random.default_rng(seed)
     paths = [folder / f"u{i}.flac" for i in range(count)]
     for i, path in enumerate(paths):
-        tone = 0.3 * np.sin(np.arange(8_000) * (0.05 + 0.01 * i)) + rng.normal(0, 0.01, 8_000)
-        write_flac(path, tone)
+        tone = 0.3 * np.sin(np.arange(HALF_SECOND) * (0.05 + 0.01 * i))
+        write_flac(path, tone + rng.normal(0, 0.01, HALF_SECOND))
     return paths
 
 
-class LiveMixtures(Distorter):
-    """Made when they are needed, not frozen."""
+class UnfrozenMixtures(Distorter):
+    """This stand-in for `FrozenMixtures` makes the noise when a recording is encoded."""
 
     def made_from(self, condition, utterances):
         return [list(source) for source in self.sources(condition)]
 
 
 @dataclass
-class Roughness:
-    """Right where the samples are smooth; `tolerance` > 0 makes it right in noise. Keeps what it
-    encodes."""
+class RoughnessTask:
+    """This stand-in for a task of the grid scores an item as right if its samples are smooth: the
+    mean difference of neighbours is below a threshold, which the noise of the tests exceeds.
+    `tolerance` is added to the threshold. `encoded` keeps the samples of every call."""
 
+    THRESHOLD = 0.03
     paths: list[Path]
     tolerance: float = 0.0
     name: str = "ks"
@@ -82,97 +90,111 @@ class Roughness:
         self.encoded.append(samples)
         return float(np.abs(np.diff(samples)).mean())
 
-    def score(self, encoded):
-        found = []
+    def score(self, roughness):
+        scores = []
         for i, item in enumerate(self.items):
-            right = encoded.get(item.id, 9.0) < 0.03 + self.tolerance
-            counted = float(right == (self.metric == "acc"))
-            found.append(ItemScore(item.id, f"session {i % 3}", counted, 1.0))
-        return found
+            is_right = False
+            if item.id in roughness:
+                is_right = roughness[item.id] < self.THRESHOLD + self.tolerance
+            # of an error rate the numerator counts errors
+            counts = is_right if self.metric == "acc" else not is_right
+            scores.append(ItemScore(item.id, f"session {i % 3}", float(counts), 1.0))
+        return scores
 
 
 CLEAN, PINK = Setting("clean", parse_condition("clean")), parse_condition("pink@5")
 SETTINGS = [CLEAN, Setting("seen", PINK), Setting("unseen", parse_condition("gaussian@0"))]
 
 
-def run(encoders, out, settings=SETTINGS, seed=0, workers=2):
-    """Scores of all cells."""
-    mixtures = LiveMixtures(seed)
-    utterances = name_utterances((t.name, t.items) for tasks in encoders.values() for t in tasks)
-    for encoder, tasks in encoders.items():
+def score_grid(tasks_of_encoders, out, settings=SETTINGS, seed=0, workers=2):
+    """Score the cells whose files are missing; return the scores of all cells."""
+    mixtures = UnfrozenMixtures(seed)
+    all_tasks = [task for tasks in tasks_of_encoders.values() for task in tasks]
+    utterances = name_utterances((task.name, task.items) for task in all_tasks)
+    for encoder, tasks in tasks_of_encoders.items():
         for setting in settings:
             folder = out / "scores" / encoder
             score_missing(tasks, setting, folder, mixtures, utterances, workers, encoder)
-    return read_grid(encoders, settings, out, seed).items
+    return read_grid(tasks_of_encoders, settings, out, seed).items
 
 
-def files(out):
+def score_files(out):
     return {p.relative_to(out): p.read_bytes() for p in sorted(out.rglob("*.parquet"))}
 
 
-def test_tasks_share_what_they_encode_and_every_recording_is_encoded_once_a_condition(tmp_path):
-    paths = recordings(tmp_path / "a")
-    first = Roughness(paths)
-    second = Roughness([tmp_path / "b/../a" / p.name for p in paths[:3]], name="sid")
-    run({"e": [first, second]}, tmp_path / "out", workers=1)
-    assert len(first.encoded) == 3 * 6
-    assert len(second.encoded) == 3 * 3
+def test_every_recording_is_encoded_once_in_every_condition_for_all_tasks(tmp_path):
+    paths = write_recordings(tmp_path / "a", count=6)
+    first = RoughnessTask(paths)
+    # the first three recordings, by other paths
+    second = RoughnessTask([tmp_path / "b/../a" / p.name for p in paths[:3]], name="sid")
+    score_grid({"encoder": [first, second]}, tmp_path / "out", workers=1)
+    assert len(first.encoded) == 6 * len(SETTINGS)
+    assert len(second.encoded) == 3 * len(SETTINGS)
+    # both get the same array
     assert all(a is b for a, b in zip(first.encoded[:3], second.encoded[:3], strict=True))
 
 
 def test_a_killed_grid_goes_on_and_ends_in_the_same_bytes(tmp_path, dies_in):
-    paths, out = recordings(tmp_path / "a"), tmp_path / "out"
-    whole = run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, tmp_path / "whole")
-    with dies_in(Roughness, "encode", 9):
-        run({"a": [Roughness(paths)], "b": [Roughness(paths, 0.1)]}, out, workers=1)
-    assert len(files(out)) == 1
-    task = Roughness(paths)
-    assert run({"a": [task], "b": [Roughness(paths, 0.1)]}, out) == whole
-    assert len(task.encoded) == 10
-    assert files(out) == files(tmp_path / "whole")
+    paths, out = write_recordings(tmp_path / "audio", count=6), tmp_path / "out"
+
+    def make_tasks():
+        return {"one": [RoughnessTask(paths)], "two": [RoughnessTask(paths, tolerance=0.1)]}
+
+    whole = score_grid(make_tasks(), tmp_path / "whole")
+    with dies_in(RoughnessTask, "encode", call=9):
+        score_grid(make_tasks(), out, workers=1)
+    # six recordings of the first condition are scored, and two of the second are encoded
+    assert len(score_files(out)) == 1
+    tasks = make_tasks()
+    assert score_grid(tasks, out) == whole
+    assert len(tasks["one"][0].encoded) == 6 * len(SETTINGS) - 8
+    assert score_files(out) == score_files(tmp_path / "whole")
 
 
-def test_what_cannot_be_read_or_is_silent_counts_as_wrong_is_reported_and_tried_again(
+def test_recordings_that_are_damaged_or_silent_count_as_wrong_are_reported_and_tried_again(
     tmp_path, capsys
 ):
-    paths, out = recordings(tmp_path / "a"), tmp_path / "out"
-    content = paths[0].read_bytes()
-    paths[0].write_bytes(b"no audio")
-    write_flac(paths[2], np.zeros(8_000))
-    for scored in run({"e": [Roughness(paths)]}, out).values():
-        assert len(scored) == 6
-        assert scored[0].numerator == scored[2].numerator == 0
+    paths, out = write_recordings(tmp_path / "audio", count=6), tmp_path / "out"
+    damaged, silent = paths[0], paths[2]
+    content = damaged.read_bytes()
+    damaged.write_bytes(b"no audio")
+    write_flac(silent, np.zeros(HALF_SECOND))
+    for scores in score_grid({"encoder": [RoughnessTask(paths)]}, out).values():
+        assert len(scores) == 6
+        assert scores[0].numerator == 0
+        assert scores[2].numerator == 0
     assert "set aside u0" in capsys.readouterr().err
-    paths[0].write_bytes(content)
-    scored = run({"e": [Roughness(paths)]}, out)[("ks", "acc"), "e", CLEAN]
-    assert scored[0].numerator == 1
+    damaged.write_bytes(content)
+    grid = score_grid({"encoder": [RoughnessTask(paths)]}, out)
+    assert grid[("ks", "acc"), "encoder", CLEAN][0].numerator == 1
 
 
-# ---- the tasks: encoders under test, alone or with what was trained on them
+# ---- the tasks: encoders under test, alone or in a folder of models
 
 
-SETUP = Robustness(out=Path(), encoders=(), tasks=(), split="train")
-TEST = replace(SETUP, split="test", head_steps=60)
+ON_TRAIN = Robustness(out=Path(), encoders=(), tasks=(), split="train")
+ON_TEST = replace(ON_TRAIN, split="test", head_steps=60)
 
 
 @pytest.fixture
 def models(tmp_path, hubert_folder):
-    """A folder of models with nothing but an encoder in it."""
+    """A folder of models that has only an encoder."""
     shutil.copytree(hubert_folder("layer"), tmp_path / "models/encoder")
     return tmp_path / "models"
 
 
-def test_a_folder_of_models_is_known_from_an_encoder_alone(models):
-    whole = load_tested("a", str(models), grid_tasks.TASKS, [])
+def test_a_folder_of_models_may_be_tested_in_all_tasks_and_an_encoder_alone_in_some(models):
+    in_folder = load_tested("a", str(models), grid_tasks.TASKS, [])
     alone = load_tested("b", str(models / "encoder"), ["ks", "asr"], [])
-    assert (whole.models, alone.models) == (models, None)
-    assert whole.encoder.hash == alone.encoder.hash
+    assert (in_folder.models, alone.models) == (models, None)
+    assert in_folder.encoder.hash == alone.encoder.hash
     for task in ("units", "dual", "cascade-ctc", "speechbert"):
         refused(f"b .*{task}", load_tested, "b", str(models / "encoder"), ["ks", task], [])
 
 
+# m is MUSAN or its stand-in, g Gaussian noise, r a random room
 @pytest.mark.parametrize("condition", ["gaussian@5", "m+g+r@5", "reverb@0.5+fsd50k=recordings@5"])
-def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
+def test_noise_that_an_encoder_was_trained_on_is_not_unseen(models, condition):
     kinds = [{"name": "m", "set": "stand-in"}, {"name": "g", "set": "gaussian"}]
     kinds.append({"name": "fsd50k", "set": "fsd50k"})
     card = {"options": {"distort": {"kinds": kinds}}}
@@ -190,84 +212,102 @@ def test_what_an_encoder_was_trained_on_is_not_unseen(models, condition):
 def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path):
     slots = ("action", "object", "location")
     data = load_labelled(labelled("ks", slots))
-    head = train_classifier(data, encoder, tmp_path / "head", TEST)
-    task = HeadTask(data, encoder, head, TEST)
+    head = train_classifier(data, encoder, tmp_path / "head", ON_TEST)
+    task = HeadTask(data, encoder, head, ON_TEST)
     assert (task.name, task.metric, len(task.items)) == ("ks", "acc", 4)
     features = {item.id: task.encode(None, read_audio(item.path)) for item in task.items}
-    json.dumps([features, dict(task.card)])  # whoever keeps them may write them down
+    json.dumps([features, dict(task.card)])  # both must be values of JSON
     assert [s.numerator for s in task.score(features)] == [1.0] * 4
-    two = HeadTask(data, encoder, head, replace(TEST, recordings=2))
-    (scored,) = run({"e": [two]}, tmp_path / "out", [CLEAN]).values()
-    assert [s.numerator for s in scored] == [1.0] * 2
+    smaller_task = HeadTask(data, encoder, head, replace(ON_TEST, recordings=2))
+    (scores,) = score_grid({"encoder": [smaller_task]}, tmp_path / "out", [CLEAN]).values()
+    assert [s.numerator for s in scores] == [1.0] * 2
     features["test-0"][slots[-1]] = "wrong"
     del features["test-1"]
     assert [s.numerator for s in task.score(features)] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path):
-    head = CtcHead(HeadShape(32, 29, encoder.layers + 1, 8, 8))
-    CtcRecogniser(encoder, head, CtcVocabulary.english(), "ctc", None).save(tmp_path / "asr")
-    task = RecognitionTask(tmp_path / "asr", mini_corpus((16_000, 20_000)), encoder, SETUP)
+    vocabulary = CtcVocabulary.english()
+    shape = HeadShape(
+        width=encoder.width,
+        symbols=len(vocabulary),
+        states=encoder.layers + 1,
+        projection=8,
+        lstm_width=8,
+    )
+    recogniser = CtcRecogniser(encoder, CtcHead(shape), vocabulary, "ctc", layer=None)
+    recogniser.save(tmp_path / "asr")
+    # two questions, each of the text "a"
+    corpus = mini_corpus(lengths=(16_000, 20_000))
+    task = RecognitionTask(tmp_path / "asr", corpus, encoder, ON_TRAIN)
     assert [i.id for i in task.items] == ["q0", "q1"]
     assert isinstance(task.encode(None, read_audio(task.items[0].path)), str)
-    scored = task.score({"q0": "a"})
-    assert [(s.id, s.numerator, s.denominator) for s in scored] == [("q0", 0, 1), ("q1", 1, 1)]
-    assert sum(s.numerator for s in task.score({"q0": "a b c", "q1": "a"})) == 2
+    scores = task.score({"q0": "a"})
+    assert [(s.id, s.numerator, s.denominator) for s in scores] == [("q0", 0, 1), ("q1", 1, 1)]
+    two_insertions = task.score({"q0": "a b c", "q1": "a"})
+    assert sum(s.numerator for s in two_insertions) == 2
 
 
 @pytest.fixture(scope="module")
 def extractor(encoder):
-    """Eight frames of noise are the centroids."""
-    noise = np.random.default_rng(9).uniform(-0.5, 0.5, 8_000).astype(np.float32)
+    """An extractor of eight units, whose centroids are frames of noise."""
+    noise = np.random.default_rng(9).uniform(-0.5, 0.5, HALF_SECOND).astype(np.float32)
+    every_third_frame = encoder.features(noise, 1).numpy()[::3]
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0, "smooth": 1}
-    return extractor_of(encoder, Codebook(encoder.features(noise, 1).numpy()[::3][:8], card))
+    return extractor_of(encoder, Codebook(every_third_frame[:8], card))
 
 
-# ---- tasks over what exists
+# ---- tasks without training
 
 
 def test_units_of_clean_speech_have_no_error_and_others_have_the_edits(tmp_path, extractor):
-    recordings(tmp_path / "a", 4)
-    task = UnitsTask(extractor, tmp_path / "a", tmp_path / "units", SETUP)
+    audio, units = tmp_path / "audio", tmp_path / "units"
+    write_recordings(audio, count=4)
+    task = UnitsTask(extractor, audio, units, ON_TRAIN)
     clean = {i.id: task.encode(None, read_audio(i.path)) for i in task.items}
     assert [s.numerator for s in task.score(clean)] == [0] * 4
     assert [s.denominator for s in task.score(clean)] == [len(clean[i.id]) for i in task.items]
-    noise = np.random.default_rng(0).normal(0, 0.3, 8_000).astype(np.float32)
-    noisy = task.score({"u0": task.encode(None, noise)})
-    assert noisy[0].numerator > 0
-    # not encoded: all missing
-    assert [s.numerator for s in noisy[1:]] == [s.denominator for s in noisy[1:]]
-    part = tmp_path / "units/part-00000.parquet"
+    noise = np.random.default_rng(0).normal(0, 0.3, HALF_SECOND).astype(np.float32)
+    noisy, *missing = task.score({"u0": task.encode(None, noise)})
+    assert noisy.numerator > 0
+    # a recording that was not encoded lacks all units
+    assert [s.numerator for s in missing] == [s.denominator for s in missing]
+    # the units of clean speech are not extracted again
+    part = units / "part-00000.parquet"
     before = part.stat().st_mtime_ns
-    assert UnitsTask(extractor, tmp_path / "a", tmp_path / "units", SETUP).card == task.card
+    assert UnitsTask(extractor, audio, units, ON_TRAIN).card == task.card
     assert part.stat().st_mtime_ns == before
 
 
-def test_questions_are_scored_by_passage_as_evaluate_does(questions):  # noqa: F811
+def test_questions_are_scored_by_passage_as_in_evaluate_qa(questions):  # noqa: F811
     data = load_corpus(questions, "test")
     untimed = replace(data, questions=data.questions[2:])
     refused("no question whose answer has times", make_qa_tasks, Oracle(), untimed)
     (task,) = make_qa_tasks(Oracle(), data)
-    encoded = {i.id: 0 for i in task.items}
-    scored = [(s.id, s.group, s.numerator) for s in task.score(encoded)]
-    assert scored == [("q0", "p0", 1.0), ("q1", "p1", 1.0)]
-    assert len(task.items) == 6
-    del encoded["p1"]
-    assert [s.numerator for s in task.score(encoded)] == [1.0, 0.0]
+    assert len(task.items) == 6  # the three questions with an answer, and their passages
+    features = {item.id: 0 for item in task.items}  # which `Oracle` does not look at
+    scores = [(s.id, s.group, s.numerator) for s in task.score(features)]
+    assert scores == [("q0", "p0", 1.0), ("q1", "p1", 1.0)]
+    del features["p1"]
+    assert [s.numerator for s in task.score(features)] == [1.0, 0.0]
 
 
-def test_a_cascade_is_scored_on_the_words_that_are_written(questions):  # noqa: F811
-    def counts(scores):
+def test_the_transcripts_of_a_cascade_are_scored_where_passages_have_a_text(questions):  # noqa: F811
+    def word_errors(scores):
         return [(s.id, s.numerator, s.denominator) for s in scores]
 
     system, data = Oracle(text=True, name="cascade-x"), load_corpus(questions, "test")
-    answers, words = make_qa_tasks(system, data)
-    encoded = answers.encode(None, np.zeros(10, np.float32))
-    # "a red boat"; two passages were not encoded
-    assert counts(words.score({"p0": encoded})) == [("p0", 1, 3), ("p1", 3, 3), ("p2", 3, 3)]
+    answers_task, transcripts_task = make_qa_tasks(system, data)
+    transcript = answers_task.encode(None, np.zeros(10, np.float32))  # "a boat" of "a red boat"
+    # two passages were not encoded, so that all of their words are missing
+    scores = transcripts_task.score({"p0": transcript})
+    assert word_errors(scores) == [("p0", 1, 3), ("p1", 3, 3), ("p2", 3, 3)]
     # passages without a text have no word errors
-    unknown = {i: replace(p, text="") for i, p in data.passages.items()}
-    _, words = make_qa_tasks(system, replace(data, passages=unknown | {"p0": data.passages["p0"]}))
-    assert counts(words.score(dict.fromkeys(data.passages, encoded))) == [("p0", 1, 3)]
-    assert [i.id for i in words.items] == ["p0"]
-    assert [t.metric for t in make_qa_tasks(system, replace(data, passages=unknown))] == ["ff1"]
+    textless = {name: replace(p, text="") for name, p in data.passages.items()}
+    one_text = replace(data, passages=textless | {"p0": data.passages["p0"]})
+    _, transcripts_task = make_qa_tasks(system, one_text)
+    assert [item.id for item in transcripts_task.items] == ["p0"]
+    scores = transcripts_task.score(dict.fromkeys(data.passages, transcript))
+    assert word_errors(scores) == [("p0", 1, 3)]
+    (task,) = make_qa_tasks(system, replace(data, passages=textless))
+    assert task.metric == "ff1"

@@ -1,5 +1,5 @@
-"""The grid from the command line: what is left in a folder, what is done again; what noise costs:
-by hand, and its properties."""
+"""`evaluate robustness`: the files of a grid, bad plans; and the measures of what noise costs, by
+hand and by their properties."""
 
 import shutil
 from dataclasses import replace
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from speechssl.artifacts import read_json
@@ -16,10 +16,10 @@ from speechssl.eval import robustness
 from speechssl.eval.conditions import Setting, list_settings
 from speechssl.eval.degradation import (
     Grid,
-    against_cascade,
-    clean_gain,
-    degradation,
-    degradation_tables,
+    compare_with_cascade,
+    make_degradation_tables,
+    measure_clean_gain,
+    measure_degradation,
 )
 from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import run_robustness
@@ -28,39 +28,47 @@ from speechssl.stats import ItemScore
 from speechssl.superb.options import Noisy
 
 from ..files import contents, read_lines, refused, untouched
-from .test_grid import Roughness, recordings
+from .test_grid import RoughnessTask, write_recordings
 from .test_spoken_qa import Oracle, corpus  # noqa: F401  a fixture
 
 # ---- plans
 
 
-def test_conditions_without_an_snr_of_their_own_stand_at_every_one():
-    found = list_settings(("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
-    assert [s.label for s in found] == [
+def test_conditions_without_an_snr_of_their_own_get_every_one():
+    settings = list_settings(("m+g+r", "reverb@0.6"), ("held-out", "pink@7", "reverb"), (5.0, 0.0))
+    assert [s.label for s in settings] == [
         *("clean", "seen-m+g+r 5 dB", "seen-m+g+r 0 dB", "seen-reverb 0.6 s"),
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
-    # and the noise at the end of a chain
+    # so does noise that is the last of several steps
     chains = ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav")
-    found = list_settings((), chains, (5.0,))
-    assert [s.condition.text for s in found[1:]] == [f"{chain}@5" for chain in chains]
+    _, *settings = list_settings((), chains, (5.0,))
+    assert [s.condition.text for s in settings] == [f"{chain}@5" for chain in chains]
 
 
 # ---- the whole
 
 
-def options(folder, encoders, tasks, **more):
-    encoders, tasks = (tuple(f"{k}={v}" for k, v in some.items()) for some in (encoders, tasks))
-    return Robustness(out=folder / "out", encoders=encoders, tasks=tasks, **more)
+def make_options(folder, encoders, tasks, **more):
+    """encoders, tasks: by name, where they are."""
+    encoder_texts = tuple(f"{name}={where}" for name, where in encoders.items())
+    task_texts = tuple(f"{name}={data}" for name, data in tasks.items())
+    return Robustness(out=folder / "out", encoders=encoder_texts, tasks=task_texts, **more)
 
 
 def run(plan):
-    """Run a grid of tasks whose tolerance depends on the encoder's name; return what is printed."""
+    """Run a grid of stand-in tasks, in which the encoder "better" tolerates some noise; return what
+    is printed."""
 
     def make_tasks(name, tested, data, out, o):
         assert out == plan.out / "heads" / tested.name / name
-        metric, tolerance = "wer" if name == "asr" else "acc", 0.05 * (tested.name == "better")
-        return [Roughness(sorted(data.glob("*.flac")), tolerance, name, metric)]
+        task = RoughnessTask(
+            paths=sorted(data.glob("*.flac")),
+            tolerance=0.05 if tested.name == "better" else 0.0,
+            name=name,
+            metric="wer" if name == "asr" else "acc",
+        )
+        return [task]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robustness, "make_tasks", make_tasks)
@@ -72,16 +80,16 @@ def base(tmp_path_factory, hubert_folder):
     """A grid that has been run: its folder, its options, and what was printed."""
     folder = tmp_path_factory.mktemp("grid")
     audio = folder / "audio"
-    recordings(audio, 9)
+    write_recordings(audio, count=9)
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
     noise = Noisy(seen=("pink",), unseen=("gaussian",), snr=(10.0, 5.0))
-    plan = options(folder, encoders, {"ks": audio, "asr": audio}, noise=noise)
+    plan = make_options(folder, encoders, {"ks": audio, "asr": audio}, noise=noise)
     return SimpleNamespace(folder=folder, plan=plan, text=run(plan))
 
 
 @pytest.fixture
 def plan(tmp_path, base):
-    """The same, to be run for the first time."""
+    """The options of `base` with a new folder."""
     return replace(base.plan, out=tmp_path / "out")
 
 
@@ -89,7 +97,7 @@ def test_the_whole_grid(base, plan):
     out = plan.out
     shutil.copytree(base.folder / "out", out)
     rows = read_rows(out / "results.jsonl")
-    assert len(rows) == 2 * 2 * 5
+    assert len(rows) == 2 * 2 * 5  # encoders, tasks, conditions
     assert {r.encoder for r in rows} == {"baseline", "better"}
     conditions = {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0)}
     assert {(r.condition, r.snr_db) for r in rows} >= conditions
@@ -97,9 +105,8 @@ def test_the_whole_grid(base, plan):
     assert "unseen 5 dB" in base.text
     values = read_json(out / "degradation.json")
     assert (values["baseline"], len(values["averages"])) == ("baseline", 8)
-    assert {line["utterance"] for line in read_lines(out / "noise.jsonl")} == {
-        f"u{i}" for i in range(9)
-    }
+    utterances = {line["utterance"] for line in read_lines(out / "noise.jsonl")}
+    assert utterances == {f"u{i}" for i in range(9)}
     # the same command again changes nothing
     before = contents(out)
     with untouched(out / "scores"):
@@ -127,36 +134,39 @@ def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
     (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
     tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
     noise = Noisy(seen=("pink",), unseen=(), snr=(5.0,))
-    text = run_robustness(options(tmp_path, {"baseline": "people-en"}, tasks, noise=noise))
-    found = {}
+    text = run_robustness(make_options(tmp_path, {"baseline": "people-en"}, tasks, noise=noise))
+    values = {}
     for r in read_rows(tmp_path / "out/results.jsonl"):
-        found[r.name, r.metric, r.condition] = r.value
-    systems = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1")}
-    systems.add(("cascade-ctc", "wer"))
-    assert set(found) == {(*s, c) for s in systems for c in ("clean", "seen-pink")}
-    assert found["units", "unit_error", "clean"] == 0 < found["units", "unit_error", "seen-pink"]
+        values[r.name, r.metric, r.condition] = r.value
+    measures = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1")}
+    measures.add(("cascade-ctc", "wer"))
+    assert set(values) == {(*m, c) for m in measures for c in ("clean", "seen-pink")}
+    assert values["units", "unit_error", "clean"] == 0
+    assert values["units", "unit_error", "seen-pink"] > 0
     assert "What DUAL and the cascade keep of their clean FF1" in text
 
+
+# ---- what noise costs
 
 CLEAN = Setting("clean", parse_condition("clean"))
 SEEN, UNSEEN = (Setting(group, parse_condition("pink@5")) for group in ("seen", "unseen"))
 LOUD = Setting("unseen", parse_condition("pink@0"))
 
 
-def items(value, n=100):
-    """A share `value` of n items has the numerator 1, spread over them by a fixed shuffle."""
-    ones = np.random.default_rng(5).permutation(n) < round(value * n)
-    return [ItemScore(f"i{i}", f"i{i}", float(x), 1.0) for i, x in enumerate(ones)]
+def make_items(score, n=100):
+    """n items with this mean score: some have 1, in random places, the others 0."""
+    are_right = np.random.default_rng(5).permutation(n) < round(score * n)
+    return [ItemScore(f"i{i}", f"i{i}", float(right), 1.0) for i, right in enumerate(are_right)]
 
 
-def grid_of(values, resamples=200):
-    """values: (task, metric, encoder) -> {setting: score}."""
+def make_grid(scores, resamples=200):
+    """scores: by (task, metric, encoder) the scores in each setting."""
     cells, units = {}, {}
-    for (task, metric, encoder), line in values.items():
+    for (task, metric, encoder), by_setting in scores.items():
         units[task, metric] = "recording"
-        for setting, value in line.items():
-            cells[(task, metric), encoder, setting] = items(value)
-    return Grid(cells, units, 0, resamples)
+        for setting, score in by_setting.items():
+            cells[(task, metric), encoder, setting] = make_items(score)
+    return Grid(cells, units, seed=0, resamples=resamples)
 
 
 EXAMPLE = {
@@ -170,72 +180,91 @@ EXAMPLE = {
 KS, ASR, UNITS = ("ks", "acc"), ("asr", "wer"), ("units", "unit_error")
 
 
-def test_by_hand():
-    grid = grid_of(EXAMPLE)
+def test_losses_and_shares_by_hand():
+    grid = make_grid(EXAMPLE)
     assert grid.loss(KS, "base", UNSEEN).value == pytest.approx(40)
     assert grid.loss(ASR, "base", UNSEEN).value == pytest.approx(40)
     assert grid.gain(ASR, "new", UNSEEN).value == pytest.approx(20)
-    # loses 10 of its own 85, where the baseline loses 40
+    # it loses 10 points of its own 85, where the baseline loses 40
     assert grid.removed(KS, "new", UNSEEN).value == pytest.approx(75)
-    # 15 below the baseline's 90
+    # it is 15 points below the baseline's 90 in clean speech, where the baseline loses 40
     assert grid.recovered(KS, "new", UNSEEN).value == pytest.approx(62.5)
     assert grid.removed(ASR, "new", UNSEEN).value == pytest.approx(75)
     assert grid.recovered(ASR, "new", UNSEEN).value == pytest.approx(50)
 
 
-def averages_in_unseen_noise(values):
-    found = degradation(grid_of(values))
-    (line,) = [a for a in found["averages"] if a["encoder"] == "new" and a["group"] == "unseen"]
-    return line, degradation_tables(found)[0]
+def average_in_unseen_noise(scores):
+    """The averages of the encoder "new" in unseen noise, and the note of their table."""
+    values = measure_degradation(make_grid(scores))
+    (averages,) = [
+        a for a in values["averages"] if a["encoder"] == "new" and a["group"] == "unseen"
+    ]
+    loss_table, *_ = make_degradation_tables(values)
+    return averages, loss_table.note
 
 
-def test_averages_give_every_task_the_same_weight_and_leave_out_none():
-    def averaged_with(base, new):
-        """base, new: their scores in clean speech and in unseen noise in one more task."""
-        scores = (("base", base), ("new", new))
-        more = {("sid", "acc", e): {CLEAN: a, SEEN: 0.5, UNSEEN: b} for e, (a, b) in scores}
-        return averages_in_unseen_noise(EXAMPLE | more)
+def add_task(base_noisy, new_noisy):
+    """EXAMPLE with a third task, in which both encoders score 0.7 in clean speech, and so much in
+    unseen noise."""
+    noisy = {"base": base_noisy, "new": new_noisy}
+    scores = dict(EXAMPLE)
+    for encoder, score in noisy.items():
+        scores["sid", "acc", encoder] = {CLEAN: 0.7, SEEN: 0.5, UNSEEN: score}
+    return scores
 
-    # the baseline loses 1 point, for which nobody could vouch
-    line, table = averaged_with((0.7, 0.69), (0.7, 0.67))
-    assert line["unhurt"] == []
-    assert line["removed"]["value"] == pytest.approx((75 + 75 - 200) / 3)
-    assert line["recovered"]["value"] == pytest.approx((62.5 + 50 - 200) / 3)
-    assert line["loss"]["value"] == pytest.approx(23 / 3)
-    line, table = averaged_with((0.7, 0.7), (0.7, 0.67))  # it loses nothing
-    assert (line["removed"], line["recovered"], line["unhurt"]) == (None, None, ["sid acc"])
-    assert "not defined: sid acc." in table.note
+
+def test_averages_give_every_task_the_same_weight_however_little_the_baseline_loses():
+    # the baseline loses 1 point in the third task, the other encoder 3
+    averages, _ = average_in_unseen_noise(add_task(base_noisy=0.69, new_noisy=0.67))
+    assert averages["unhurt"] == []
+    assert averages["removed"]["value"] == pytest.approx((75 + 75 - 200) / 3)
+    assert averages["recovered"]["value"] == pytest.approx((62.5 + 50 - 200) / 3)
+    assert averages["loss"]["value"] == pytest.approx((10 + 10 + 3) / 3)
+
+
+def test_shares_are_not_averaged_where_the_baseline_loses_nothing_in_a_task():
+    averages, note = average_in_unseen_noise(add_task(base_noisy=0.7, new_noisy=0.67))
+    assert averages["removed"] is None
+    assert averages["recovered"] is None
+    assert averages["unhurt"] == ["sid acc"]
+    assert "not defined: sid acc." in note
 
 
 def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
-    """Its units are the same in any noise: 0 errors against its own clean speech, and no answer
-    anywhere."""
+    """Its units are the same in any noise, which is no error against its own clean speech; but it
+    classifies nothing."""
     collapsed = EXAMPLE | {("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.0, UNSEEN: 0.0}}
     collapsed |= {("ks", "acc", "new"): {CLEAN: 0.1, SEEN: 0.1, UNSEEN: 0.1}}
-    assert grid_of(collapsed).removed(UNITS, "new", UNSEEN).value == pytest.approx(100)
-    with_units, _ = averages_in_unseen_noise(collapsed)
-    without, _ = averages_in_unseen_noise({k: x for k, x in collapsed.items() if k[0] != "units"})
+    assert make_grid(collapsed).removed(UNITS, "new", UNSEEN).value == pytest.approx(100)
+    with_units, _ = average_in_unseen_noise(collapsed)
+    without_units, _ = average_in_unseen_noise(
+        {key: scores for key, scores in collapsed.items() if key[0] != "units"}
+    )
     for name in ("removed", "recovered", "loss"):
-        assert with_units[name] == without[name]
-    # there is nothing else to average over
-    found = degradation(grid_of({k: x for k, x in EXAMPLE.items() if k[0] == "units"}))
-    assert found["averages"] == found["clean"] == []
+        assert with_units[name] == without_units[name]
 
 
-def test_clean_speech_tells_the_mean_and_the_worst_task_and_no_units():
-    found = clean_gain(grid_of(EXAMPLE), "new")
-    assert found["gain"]["value"] == pytest.approx(-7.5)
-    assert found["worst"]["task"] == "asr wer"
-    assert found["worst"]["value"] == pytest.approx(-10)
+def test_a_grid_of_units_alone_has_no_averages():
+    only_units = {key: scores for key, scores in EXAMPLE.items() if key[0] == "units"}
+    values = measure_degradation(make_grid(only_units))
+    assert values["averages"] == []
+    assert values["clean"] == []
+
+
+def test_the_gain_in_clean_speech_is_the_mean_over_tasks_without_units():
+    gain = measure_clean_gain(make_grid(EXAMPLE), "new")
+    assert gain["gain"]["value"] == pytest.approx((-5 - 10) / 2)
+    assert gain["worst"]["task"] == "asr wer"
+    assert gain["worst"]["value"] == pytest.approx(-10)
     # a baseline without errors in clean speech hides no loss there
     perfect = EXAMPLE | {("asr", "wer", "base"): {CLEAN: 0.0, SEEN: 0.40, UNSEEN: 0.50}}
-    found = clean_gain(grid_of(perfect), "new")
-    assert found["worst"]["value"] == pytest.approx(-20)
-    assert found["gain"]["value"] == pytest.approx((-5 - 20) / 2)
+    gain = measure_clean_gain(make_grid(perfect), "new")
+    assert gain["worst"]["value"] == pytest.approx(-20)
+    assert gain["gain"]["value"] == pytest.approx((-5 - 20) / 2)
 
 
 def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
-    grid = grid_of(
+    grid = make_grid(
         {
             ("dual", "ff1", "base"): {CLEAN: 0.50, UNSEEN: 0.40, LOUD: 0.30},
             ("dual", "ff1", "new"): {CLEAN: 0.50, UNSEEN: 0.45, LOUD: 0.40},
@@ -244,33 +273,40 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
         }
     )
     assert grid.averaged == [("dual", "ff1")]
-    lines = against_cascade(grid)
-    assert len(lines) == 6  # two SNRs and their mean, for two encoders
-    means = {x["encoder"]: x["difference"]["value"] for x in lines if x["snr_db"] is None}
-    assert means["new"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
-    (table,) = (t for t in degradation_tables(degradation(grid)) if "keep of" in t.title)
-    starts = [text.split()[0] for text in table.rows[3][4:]]
-    assert starts == ["90.0", "75.0", "+15.0"]
+    comparisons = compare_with_cascade(grid)
+    assert len(comparisons) == 6  # two SNRs and their mean, for two encoders
+    (mean,) = [c for c in comparisons if c["encoder"] == "new" and c["snr_db"] is None]
+    # percent of their clean FF1 that DUAL and the cascade keep
+    assert mean["difference"]["value"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
+    *_, table = make_degradation_tables(measure_degradation(grid))
+    new_at_5_db = table.rows[3]
+    values = [text.split()[0] for text in new_at_5_db[4:]]
+    assert values == ["90.0", "75.0", "+15.0"]
 
 
 # ---- properties
 
-share = st.integers(1, 99).map(lambda x: x / 100)
+score = st.integers(1, 99).map(lambda percent: percent / 100)
 
 
-@given(share, share, share, share)
-def test_shares_agree_where_clean_speech_does_and_end_where_they_should(clean, noisy, mine, other):
-    metric, o = ("acc", 1) if clean >= noisy else ("wer", -1)
-    if clean == noisy:
-        return
-    values = {
-        ("t", metric, "base"): {CLEAN: clean, SEEN: noisy},
-        ("t", metric, "new"): {CLEAN: mine, SEEN: other},
+@given(base_clean=score, base_noisy=score, new_clean=score, new_noisy=score)
+def test_shares_agree_where_both_are_equally_good_in_clean_speech(
+    base_clean, base_noisy, new_clean, new_noisy
+):
+    """The equations are those of the docstring of `degradation`; `sign` is its o."""
+    assume(base_clean != base_noisy)
+    metric, sign = ("acc", 1) if base_clean > base_noisy else ("wer", -1)
+    task = ("t", metric)
+    scores = {
+        (*task, "base"): {CLEAN: base_clean, SEEN: base_noisy},
+        (*task, "new"): {CLEAN: new_clean, SEEN: new_noisy},
     }
-    grid, task = grid_of(values, 20), ("t", metric)
-    own = grid.removed(task, "new", SEEN).value
-    base = grid.recovered(task, "new", SEEN).value
-    assert own - base == pytest.approx(100 * o * (clean - mine) / abs(clean - noisy))
-    assert base == pytest.approx(100 * o * (other - noisy) / abs(clean - noisy))
-    assert base >= 0 or grid.gain(task, "new", SEEN).value < 0
-    assert grid.loss(task, "new", SEEN).value + o * 100 * (other - mine) == pytest.approx(0)
+    grid = make_grid(scores, resamples=20)
+    base_loss = abs(base_clean - base_noisy)
+    removed = grid.removed(task, "new", SEEN).value
+    recovered = grid.recovered(task, "new", SEEN).value
+    assert removed - recovered == pytest.approx(100 * sign * (base_clean - new_clean) / base_loss)
+    assert recovered == pytest.approx(100 * sign * (new_noisy - base_noisy) / base_loss)
+    assert recovered >= 0 or grid.gain(task, "new", SEEN).value < 0
+    loss = grid.loss(task, "new", SEEN).value
+    assert loss == pytest.approx(100 * sign * (new_clean - new_noisy))

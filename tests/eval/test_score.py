@@ -1,5 +1,5 @@
-"""What is kept of every question for a comparison: kind and place of its answer, and how well its
-passage was recognised."""
+"""The lines of scores, which comparisons read: word errors of the passage, length and kind of the
+answer, and how it errs."""
 
 from dataclasses import replace
 
@@ -24,27 +24,31 @@ def corpus(tmp_path, questions, **changes):
     return Corpus(tmp_path, "test", {"p": passage(**changes)}, tuple(questions))
 
 
-def scored(name="q", f1=0.5):
-    return QuestionScore(name, "p", None, None, 0.0, f1)
+SCORE = QuestionScore(id="q", passage="p", ff1=None, aos=None, em=0.0, f1=0.5)
 
 
-def test_errors_of_the_passage_are_counted_as_the_word_error_rate_does(tmp_path):
+def test_errors_of_the_passage_are_counted_as_in_the_word_error_rate(tmp_path):
     data = corpus(tmp_path, [question()])
-    encoded = "a red coat sails two hats paid 3.5 for it and the end"
-    (line,) = question_lines([scored()], data, {"p": encoded})
+    # "coat" and "hats" are wrong, "euros" is missing, "and" is inserted
+    transcript = "a red coat sails two hats paid 3.5 for it and the end"
+    (line,) = question_lines([SCORE], data, {"p": transcript})
     assert (line["passage_errors"], line["passage_words"]) == (4, 12)
-    # a passage that was not recognised is wrong throughout
-    (line,) = question_lines([scored()], data, {"other": "x"})
+    # every word of a passage without a transcript is wrong
+    (line,) = question_lines([SCORE], data, {"other": "x"})
     assert (line["passage_errors"], line["passage_words"]) == (12, 12)
 
 
-def test_what_is_not_known_is_none(tmp_path):
-    (silent,) = question_lines([scored()], corpus(tmp_path, [question("dogs")]), {})
+def test_unknown_values_are_none(tmp_path):
+    (line,) = question_lines([SCORE], corpus(tmp_path, [question("dogs")]), {})
     names = ("passage_errors", "passage_words", "answer_seconds")
-    assert {silent[name] for name in names} == {None}
+    assert {line[name] for name in names} == {None}
+
+
+def test_a_timed_answer_has_a_length(tmp_path):
     timed = question("two cats", start=4.0, end=6.0)
-    (line,) = question_lines([scored()], corpus(tmp_path, [timed], seconds=20.0), {})
-    assert [line[name] for name in ("answer_seconds", "type")] == [2, "person"]
+    (line,) = question_lines([SCORE], corpus(tmp_path, [timed], seconds=20.0), {})
+    assert line["answer_seconds"] == 2
+    assert line["type"] == "person"
 
 
 # ---- kinds of answers, by rule: question words in English and Chinese, then the form of the answer
@@ -99,4 +103,5 @@ def test_the_kind_of_an_answer(language, question, answer, kind):
     ],
 )
 def test_how_an_answer_errs_against_a_gold_one_of_a_second(shared, predicted, error):
-    assert error_type(shared, predicted, 1.0) == error in ERRORS
+    assert error in ERRORS
+    assert error_type(shared, predicted, gold=1.0) == error

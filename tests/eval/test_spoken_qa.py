@@ -1,5 +1,5 @@
-"""Evaluation of any system on any corpus: every annotation counts, bad items are set aside, a
-killed run goes on."""
+"""Evaluation of spoken question answering: every annotation counts, bad recordings are set aside, a
+killed run goes on, and answers of other systems are imported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from ..files import change_lines, contents, refused, write_corpus, write_lines
 CLEAN = parse_condition("clean")
 ANSWERS = {
     "q0": [{"text": "red boat", "start": 0.5, "end": 1.0}],
-    "q1": [dict(text="two", start=1.5, end=1.6), dict(text="two cats", start=0.2, end=0.6)],
+    "q1": [
+        {"text": "two", "start": 1.5, "end": 1.6},
+        {"text": "two cats", "start": 0.2, "end": 0.6},
+    ],
     "q2": [{"text": "paris"}],
     "q3": [],
 }
@@ -38,18 +41,19 @@ ANSWERS = {
 
 @pytest.fixture
 def corpus(tmp_path):
-    """Four questions on four passages of 2 s: one annotation, two, one without times, and none."""
-    passages = [{"id": f"p{i}", "seconds": 2.0, "text": "a red boat"} for i in range(len(ANSWERS))]
-    asked = [
-        {"id": q, "passage": f"p{i}", "seconds": 1.0, "text": "a", "answers": ANSWERS[q]}
-        for i, q in enumerate(ANSWERS)
-    ]
-    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=asked)
+    """A corpus of the questions of ANSWERS, on a passage of 2 s each."""
+    passages, questions = [], []
+    for i, (name, answers) in enumerate(ANSWERS.items()):
+        passages.append({"id": f"p{i}", "seconds": 2.0, "text": "a red boat"})
+        question = {"id": name, "passage": f"p{i}", "seconds": 1.0, "text": "a"}
+        questions.append(question | {"answers": answers})
+    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=questions)
 
 
 @dataclass
 class Oracle:
-    """Answers with what it was reported; counts what it encoded. text: it is a cascade."""
+    """A system that gives the answers in `spans`, in their order, and keeps in `encoded` the
+    samples that it encodes. text: whether it is a cascade, with a transcript "a boat"."""
 
     spans: dict = field(
         default_factory=lambda: {"q0": (0.5, 1.0), "q1": (0.2, 0.6), "q2": (0.0, 1.0)}
@@ -76,11 +80,13 @@ class Oracle:
 
 
 def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
-    setup, parsed = Setup(out, Distorter(seed, voices)), list(map(parse_condition, conditions))
+    setup = Setup(out, Distorter(seed, voices))
+    parsed = [parse_condition(condition) for condition in conditions]
     return evaluate(systems, load_corpus(corpus, "test"), parsed, setup)
 
 
 def values(rows):
+    """(value, number of questions or passages) by system, condition, SNR and metric."""
     return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
 
 
@@ -91,7 +97,7 @@ def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tm
         ("oracle", "clean", None, "ff1"): (100, 2),
         ("oracle", "clean", None, "aos"): (100, 2),
     }
-    assert len(system.encoded) == 6  # nor is their passage encoded
+    assert len(system.encoded) == 6  # q3, which has no answer, and its passage are not encoded
 
 
 @pytest.mark.parametrize(
@@ -103,9 +109,10 @@ def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tm
         ("zh", (), 0, 100),
     ],
 )
-def test_every_word_of_what_a_cascade_could_not_recognise_is_missing(
+def test_every_word_of_a_passage_that_a_cascade_could_not_recognise_is_missing(
     corpus, tmp_path, language, lost, em, error_rate
 ):
+    """lost: passages that cannot be read. Of the three words of others, "a boat" lacks one."""
     if language == "zh":
         change_lines(corpus / "test/questions.jsonl", {"language": "zh"})
         change_lines(corpus / "test/passages.jsonl", {"language": "zh", "text": "他買了"})
@@ -114,7 +121,6 @@ def test_every_word_of_what_a_cascade_could_not_recognise_is_missing(
     found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     metric = "cer" if language == "zh" else "wer"
     assert {name for *_, name in found} == {"ff1", "aos", "em", "f1", metric}
-    # of each three words "boat" alone is not "red boat"
     assert found["cascade-x", "clean", None, metric] == (pytest.approx(error_rate), 3)
     if language == "en":
         assert found["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
@@ -124,21 +130,26 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
     corpus, tmp_path, capsys
 ):
     change_lines(corpus / "test/questions.jsonl", {"audio": "", "seconds": 0, "text": "which boat"})
-    asked = []
+    questions_read = []
 
-    class Stub:
+    class WholePassageReader:
+        """A reader whose answer is the whole passage."""
+
         def read(self, items):
-            asked.extend(question.text for question, _ in items)
-            return [WordSpan(0, 1, "red boat", 1.0, 0.0, 0.9) for _ in items]
+            questions_read.extend(question.text for question, _ in items)
+            span = WordSpan(first=0, last=1, text="red boat", score=1.0, null=0.0, confidence=0.9)
+            return [span for _ in items]
 
-    heard = Transcript((TimedWord("red", 0.5, 0.7, 1), TimedWord("boat", 0.7, 1.0, 1)))
-    hear = lambda record, samples: heard  # noqa: E731
-    cascade = CascadeSystem("cascade-x", hear, TextQa(Stub()), {"asr": "x"})
+    def transcribe(record, samples):
+        return Transcript((TimedWord("red", 0.5, 0.7, 1), TimedWord("boat", 0.7, 1.0, 1)))
+
+    qa = TextQa(WholePassageReader())
+    cascade = CascadeSystem("cascade-x", transcribe, qa, card={"asr": "x"})
     found = values(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     for condition in (("clean", None), ("pink", 5.0)):
         assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
         assert found["oracle", *condition, "ff1"] == (0, 2)
-    assert asked == ["which boat"] * 6
+    assert questions_read == ["which boat"] * 6  # three questions in two conditions
     assert "3 of the questions have no recording" in capsys.readouterr().err
     for name, failed in (("cascade-x", set()), ("oracle", {"q0", "q1", "q2"})):
         path = tmp_path / f"out/predictions/{name}/clean.parquet"
@@ -149,8 +160,8 @@ NAN = float("nan")
 
 
 @dataclass
-class Reads(Oracle):
-    """Does not listen: what it keeps of a record is what is written."""
+class TextReader(Oracle):
+    """A system that reads the text of records, without audio, and always answers "red boat"."""
 
     needs_audio: bool = False
     name: str = "text"
@@ -163,7 +174,9 @@ class Reads(Oracle):
         return [TimedAnswer(NAN, NAN, 0.9, "red boat") for _ in items]
 
 
-def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(corpus, tmp_path):
+def test_a_system_that_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(
+    corpus, tmp_path
+):
     for path in (corpus / "test/audio").iterdir():
         path.unlink()
     silent = {"audio": "", "seconds": 0}
@@ -172,7 +185,7 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
         corpus / "test/questions.jsonl",
         lambda q: q | silent | {"answers": [{"text": a["text"]} for a in q["answers"]]},
     )
-    found = values(run([Reads()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    found = values(run([TextReader()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     assert found == {
         ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
@@ -180,9 +193,9 @@ def test_what_reads_needs_no_audio_and_is_scored_by_text_in_clean_speech_alone(c
     }
     predictions = read_predictions(tmp_path / "out/predictions/text/clean.parquet")
     assert predictions["answers"]["q0"]["start"] is None
-    append_rows(tmp_path / "out/results.jsonl", run([Reads()], corpus, tmp_path / "out"))
+    append_rows(tmp_path / "out/results.jsonl", run([TextReader()], corpus, tmp_path / "out"))
     write_report(Report(out=tmp_path / "out", corpus=corpus, examples=3, conditions=("clean",)))
-    refused("noise does not change", run, [Reads()], corpus, tmp_path / "out", ["pink@5"])
+    refused("noise does not change", run, [TextReader()], corpus, tmp_path / "out", ["pink@5"])
     refused("text only; prepare .* --speak", run, [Oracle()], corpus, tmp_path / "other")
 
 
@@ -191,9 +204,9 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     content = audio.read_bytes()
     audio.write_bytes(b"no audio")
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
-    found = values(run([system, Reads()], corpus, tmp_path / "out"))
+    found = values(run([system, TextReader()], corpus, tmp_path / "out"))
     assert found["oracle", "clean", None, "ff1"] == (50, 2)
-    # which does not listen
+    # the system that reads needs no recording
     assert read_predictions(tmp_path / "out/predictions/text/clean.parquet")["failed"] == {}
     assert "set aside p0" in capsys.readouterr().err
     audio.write_bytes(content)
@@ -220,14 +233,14 @@ def test_a_killed_evaluation_goes_on_with_what_is_missing(corpus, tmp_path, dies
         run([Oracle()], corpus, tmp_path / "out", conditions)
     system = Oracle()
     assert run([system], corpus, tmp_path / "out", conditions) == whole
-    # one of three conditions; what was encoded for the second was kept
+    # the first condition is finished, and the second is encoded: six recordings of the third
     assert len(system.encoded) == 6
     assert not list((tmp_path / "out").rglob("*.features"))
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 @dataclass
-class Engine(Oracle):
+class CascadeOracle(Oracle):
     """A cascade whose name does not tell which recogniser it has."""
 
     text: bool = True
@@ -240,7 +253,7 @@ class Engine(Oracle):
 
 
 def test_another_system_of_the_same_name_is_refused_before_anything_is_encoded(corpus, tmp_path):
-    first, second, out = Engine(asr="mine"), Engine(asr="other"), tmp_path / "out"
+    first, second, out = CascadeOracle(asr="mine"), CascadeOracle(asr="other"), tmp_path / "out"
     refused("cascade-base", run, [first, second], corpus, out)
     assert not first.encoded
     run([first, first], corpus, out)
@@ -251,10 +264,10 @@ def test_another_system_of_the_same_name_is_refused_before_anything_is_encoded(c
 
 
 @pytest.mark.parametrize(("key", "seen"), [("data", "trained"), ("eval_data", "chosen")])
-def test_what_was_trained_on_the_very_split_is_named(corpus, tmp_path, capsys, key, seen):
+def test_a_system_that_was_trained_on_this_very_split_is_named(corpus, tmp_path, capsys, key, seen):
     card = {"weights": "0123", "data": "x", key: data_hash(corpus, "test")}
     write_json(tmp_path / "models/ctc/card.json", card)
-    systems = [Engine(name="cascade-ctc", asr="0123"), Oracle(name="dual")]
+    systems = [CascadeOracle(name="cascade-ctc", asr="0123"), Oracle(name="dual")]
     setup = Setup(tmp_path / "out", Distorter(0), parts=(tmp_path / "models",))
     rows = evaluate(systems, load_corpus(corpus, "test"), [CLEAN], setup)
     assert capsys.readouterr().err.count("it may score less") == 1
@@ -276,31 +289,35 @@ def test_a_reader_that_was_trained_on_these_questions_in_another_corpus_is_named
     write_json(folder / "card.json", {"weights": "0123", "data": "x"})
     asked = [replace(first, id=f"other-{i}", text=text) for i, text in enumerate(texts)]
     np.save(folder / QUESTIONS, hash_questions(asked))
-    system = Engine(name="text", asr="0123")
+    system = CascadeOracle(name="text", asr="0123")
     assert find_seen("y", data, system, [tmp_path / "models"]) == seen
 
 
-# ---- answers of other systems are scored as ours, and refused where they are not of the questions
-# asked
+# ---- answers of other systems are imported, or refused where they are not of these questions
 
 
 @pytest.fixture
 def annotated(tmp_path):
-    """Three questions, two of them with times; one has no answer."""
-    times = {
-        "a": [("red boat", 0.5, 1.0)],
-        "b": [("two", 1.0, 1.5), ("two cats", 1.0, 2.0)],
+    """A corpus of three questions about one passage: a has one annotation, b two, c no answer."""
+    answers = {
+        "a": [{"text": "red boat", "start": 0.5, "end": 1.0}],
+        "b": [
+            {"text": "two", "start": 1.0, "end": 1.5},
+            {"text": "two cats", "start": 1.0, "end": 2.0},
+        ],
         "c": [],
     }
-    asked = []
-    for name, some in times.items():
-        answers = [dict(zip(("text", "start", "end"), answer, strict=True)) for answer in some]
-        asked.append({"id": name, "passage": "p", "text": "what", "answers": answers})
+    questions = []
+    for name in answers:
+        question = {"id": name, "passage": "p", "text": "what", "answers": answers[name]}
+        questions.append(question)
     passage = {"id": "p", "seconds": 2.0, "text": "a red boat"}
-    return write_corpus(tmp_path / "corpus", "dev", passages=[passage], questions=asked)
+    return write_corpus(tmp_path / "corpus", "dev", passages=[passage], questions=questions)
 
 
 def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
+    """Import predictions; return what is printed, and (value, number of questions) by system and
+    metric."""
     file, out = tmp_path / "mine.json", tmp_path / "out"
     file.write_text(json.dumps(predictions))
     where = {"corpus": annotated, "out": out, "file": file, "split": "dev"}
@@ -328,7 +345,7 @@ def test_texts_are_scored_by_text_and_times_by_time(
     annotated, tmp_path, predictions, metrics, counts
 ):
     printed, found = scores(annotated, tmp_path, predictions)
-    assert found == {("mine", name): (pytest.approx(x), 2) for name, x in metrics.items()}
+    assert found == {("mine", metric): (pytest.approx(x), 2) for metric, x in metrics.items()}
     assert printed.startswith(f"mine: {counts[0]} answered, ")
     names = ("answered", "with no answer given", "not in the file")
     for folder in ("predictions", "scores"):
@@ -336,7 +353,7 @@ def test_texts_are_scored_by_text_and_times_by_time(
         assert card["counts"] == dict(zip(names, counts, strict=True))
 
 
-def test_a_name_is_no_path_and_not_that_of_a_system_of_ours(annotated, tmp_path):
+def test_a_name_is_no_path_and_not_that_of_an_evaluated_system(annotated, tmp_path):
     refused("mine/2", scores, annotated, tmp_path, {"a": "boat"}, "mine/2")
     assert not (tmp_path / "out").exists()
     scores(annotated, tmp_path, {"a": "ship"})
@@ -359,7 +376,7 @@ def test_a_name_is_no_path_and_not_that_of_a_system_of_ours(annotated, tmp_path)
         ({"a": [500.0, 1000.0], "b": [1000.0, 1500.0]}, "2 of 2 .*milliseconds"),
     ],
 )
-def test_what_is_no_prediction_is_one_sentence_and_leaves_nothing(
+def test_a_file_that_holds_no_predictions_is_refused_and_leaves_nothing(
     annotated, tmp_path, predictions, message
 ):
     refused(message, scores, annotated, tmp_path, predictions)
@@ -373,7 +390,7 @@ def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
     where = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
     import_predictions(Predictions(**where, split="dev", name="mine"))
     found = {r.metric: (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
-    # all three questions are "what", and one of the two with an answer is answered so
+    # all three questions are "what"; of the two with an answer, "two" answers one
     assert (found["em"], found["f1"]) == ((50, 2), (50, 2))
     assert "mine.jsonl: 1 of 2 prompts are no questions of" in capsys.readouterr().err
     write_lines(tmp_path / "mine.jsonl", lines[1:])

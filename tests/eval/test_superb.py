@@ -1,5 +1,5 @@
-"""`superb run`: heads, scores, rows, details and tables in one folder; what is done is not done
-again; noise; folds; bad input."""
+"""`superb run`: heads, scores, rows, details and tables in one folder; finished work is not
+repeated; noise; folds; bad input."""
 
 import shutil
 from dataclasses import fields, replace
@@ -22,15 +22,17 @@ from speechssl.units.features import load_extractor, unit_encoder
 
 from ..files import change_lines, read_lines, refused
 
-PRINTED = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high": "hi"}}
+# what is spoken in recordings of the keywords "low" and "high"
+SPOKEN = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high": "hi"}}
 
 
-def relabel(path, more):
-    """more: what the label of a line becomes."""
+def replace_labels(path, make_fields):
+    """Replace the labels of all lines of a file. make_fields: called with the keyword of a line,
+    returns the fields in their place."""
 
     def change(line):
         labels = line.pop("labels")
-        return line | more(labels["keyword"])
+        return line | make_fields(labels["keyword"])
 
     change_lines(path, change)
 
@@ -53,7 +55,7 @@ def texts(labelled):
     def make(task, field):
         root = labelled(task)
         for split in ("train", "dev", "test"):
-            relabel(root / f"{split}.jsonl", lambda kind: {field: PRINTED[field][kind]})
+            replace_labels(root / f"{split}.jsonl", lambda keyword: {field: SPOKEN[field][keyword]})
         return root
 
     return make
@@ -62,33 +64,38 @@ def texts(labelled):
 @pytest.fixture
 def data(labelled, texts):
     """The folder of each task."""
-    searched = labelled("qbe", counts=(8, 2, 2))
-    (searched / "train.jsonl").rename(documents := searched / "documents.jsonl")
-    kinds = {line["id"]: line["labels"]["keyword"] for line in read_lines(documents)}
-    relabel(documents, lambda kind: {})
+    # query by example: 8 documents, in which two queries of each split are searched
+    qbe = labelled("qbe", counts=(8, 2, 2))
+    documents = qbe / "documents.jsonl"
+    (qbe / "train.jsonl").rename(documents)
+    keywords = {line["id"]: line["labels"]["keyword"] for line in read_lines(documents)}
+
+    def list_matches(keyword):
+        return {"matches": [name for name, other in keywords.items() if other == keyword]}
+
+    replace_labels(documents, lambda keyword: {})
     for split in ("dev", "test"):
-        relabel(
-            searched / f"{split}.jsonl",
-            lambda kind: {"matches": [name for name, other in kinds.items() if other == kind]},
-        )
-    return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": searched}
+        replace_labels(qbe / f"{split}.jsonl", list_matches)
+    return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": qbe}
 
 
-def made(out):
-    """What costs something, and when it was written."""
+def write_times(out):
+    """When the files of heads and of features were written."""
     paths = [*(out / "heads").rglob("*.*"), *(out / "features").rglob("shard-*")]
     return {path: path.stat().st_mtime_ns for path in paths}
 
 
 @pytest.fixture
 def options(hubert_folder, data, tmp_path):
+    """Options of a short run of all tasks of `data`."""
     encoders = (f"tiny={hubert_folder()}",)
     o = Superb(out=tmp_path / "out", encoders=encoders, learning_rates=(1e-2, 1e-3), steps=6)
     return changed(o, data=data, preset="small", workers=1)
 
 
 def changed(o, data=None, **values):
-    """With other values of its own options, and of those of its groups. data: task -> folder."""
+    """Options with other values, which may be those of their groups. data: the folder of each
+    task."""
     if data is not None:
         values["tasks"] = tuple(f"{task}={folder}" for task, folder in data.items())
     for name in ("sets", "noise", "training"):
@@ -110,8 +117,8 @@ def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_fol
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": encoder.grid.frame_rate}
     centroids = rng.normal(size=(5, encoder.width)).astype(np.float32)
     Codebook(centroids, card).save(models / "units.safetensors")
-    few = {"data": {"ks": data["ks"]}, "encoders": (f"tiny={models}",), "steps": 2}
-    run_superb(changed(options, **few, units=True))
+    ks_alone = {"ks": data["ks"]}
+    run_superb(changed(options, data=ks_alone, encoders=(f"tiny={models}",), steps=2, units=True))
     assert {encoder for _, encoder, *_ in rows_of(tmp_path / "out")} == {"tiny", "tiny-units"}
     extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
     samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
@@ -121,7 +128,7 @@ def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_fol
 
 
 @pytest.mark.slow
-def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
+def test_a_run_writes_everything_and_a_second_one_nothing(options, data, tmp_path):
     out = tmp_path / "out"
     printed = run_superb(options)
     rows = rows_of(out)
@@ -129,7 +136,7 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     assert {(key[0], key[4]) for key in rows} == {(t, m) for t in metrics for m in metrics[t]}
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100
     assert "ks acc" in printed
-    # fewer than five say too little
+    # fewer than five recordings have no interval
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
@@ -141,9 +148,9 @@ def test_a_run_leaves_everything_and_repeats_nothing(options, data, tmp_path):
     details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
     assert details["ks"]["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
     assert len(details["qbe"]["layers"]) == 3
-    before = made(out)
+    before = write_times(out)
     assert run_superb(options) == printed
-    assert made(out) == before
+    assert write_times(out) == before
     assert "## SUPERB" in (out / "superb.md").read_text()
 
 
@@ -179,23 +186,23 @@ DAT = Adversary("multi", 0.3, domain_adversary_mode="alternating")
 def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, tmp_path):
     """First on dev alone: no test recording is read. Then with the encoder that was trained with
     each head."""
-    name, some = "tiny+dat-multi-alternating-0.3", {t: data[t] for t in ("ks", "pr")}
+    name = "tiny+dat-multi-alternating-0.3"
+    tasks = {task: data[task] for task in ("ks", "pr")}
     tuned = changed(
-        options, out=tmp_path, data=some, seen=("gaussian@5",), **DISTORTED, adversary=DAT
+        options, out=tmp_path, data=tasks, seen=("gaussian@5",), **DISTORTED, adversary=DAT
     )
     run_superb(changed(tuned, train_only=True))
-    for nothing in ("results.jsonl", "details", "noise.jsonl"):
-        assert not (tmp_path / nothing).exists()
-    before = made(tmp_path)
+    for file in ("results.jsonl", "details", "noise.jsonl"):
+        assert not (tmp_path / file).exists()
+    before = write_times(tmp_path)
     run_superb(tuned)
-    assert before.items() <= made(tmp_path).items()
-    found = {(task, encoder, condition) for task, encoder, condition, *_ in rows_of(tmp_path)}
-    assert found == {(t, name, c) for t in some for c in ("clean", "seen-gaussian")}
-    heads = [tmp_path / f"heads/{name}/{task}/seed-0" for task in some]
-    own = read_json(heads[0] / "card.json")["upstreams"]
-    assert {path.name for path in heads[0].iterdir() if path.is_dir()} == set(own.values())
-    one, other = (load_encoder(head / "encoder").hash for head in heads)
-    assert one != other
+    assert before.items() <= write_times(tmp_path).items()
+    cells = {(task, encoder, condition) for task, encoder, condition, *_ in rows_of(tmp_path)}
+    assert cells == {(t, name, c) for t in tasks for c in ("clean", "seen-gaussian")}
+    ks_head, pr_head = (tmp_path / f"heads/{name}/{task}/seed-0" for task in tasks)
+    folders = read_json(ks_head / "card.json")["upstreams"]  # of its encoders
+    assert {path.name for path in ks_head.iterdir() if path.is_dir()} == set(folders.values())
+    assert load_encoder(ks_head / "encoder").hash != load_encoder(pr_head / "encoder").hash
     refused("settings.steps differ", run_superb, changed(tuned, steps=7))
 
 
@@ -207,9 +214,9 @@ def test_heads_trained_on_distorted_speech_are_evaluated_as_any(options, data, t
         ({"unseen": ("gaussian",)}, "was trained on the noise g.*; give it with --seen"),
     ],
 )
-def test_what_cannot_be_tuned_is_reported_first(options, data, tmp_path, changes, message):
-    some = {"ks": data["ks"]} if changes else data
-    tuned = changed(options, data=some, **DISTORTED, **changes)
+def test_a_run_that_cannot_be_tuned_is_refused_first(options, data, tmp_path, changes, message):
+    tasks = {"ks": data["ks"]} if changes else data
+    tuned = changed(options, data=tasks, **DISTORTED, **changes)
     refused(message, run_superb, tuned)
     assert not (tmp_path / "out/heads").exists()
 
@@ -222,10 +229,10 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
         folds.append(HeadEvaluation((measure,), confusion))
     combined = combine_folds(folds)
     assert combined.detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
-    (found,) = combined.measures
-    assert (found.value, found.n) == (70.0, 30)
-    # the interval of folds is narrower than theirs
-    assert found.high - found.value == pytest.approx(6 / 3**0.5)
+    (mean,) = combined.measures
+    assert (mean.value, mean.n) == (70.0, 30)
+    # the mean of three folds has a narrower interval than each
+    assert mean.high - mean.value == pytest.approx(6 / 3**0.5)
 
 
 def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tmp_path, capsys):
@@ -238,7 +245,7 @@ def test_unreadable_recordings_are_reported_and_count_as_wrong(options, data, tm
     assert rows_of(tmp_path / "out")["ks", "tiny", "clean", None, "acc", 0].value == 75
 
 
-# ---- what is typed
+# ---- options
 
 
 def test_data_is_found(data, tmp_path, capsys):

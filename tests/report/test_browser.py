@@ -1,4 +1,4 @@
-"""The page in headless Chromium: filter, sort, play, keyboard, export, a narrow screen, print."""
+"""The page in headless Chromium: predictions are filtered, sorted and exported."""
 
 import csv
 import json
@@ -34,18 +34,19 @@ def browser():
     if CHROMIUM is None:
         pytest.skip("there is no Chromium (apt install chromium)")
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(
+        chromium = playwright.chromium.launch(
             executable_path=CHROMIUM,
             args=["--no-sandbox", "--autoplay-policy=no-user-gesture-required"],
         )
-        yield found
-        found.close()
+        yield chromium
+        chromium.close()
 
 
-def answers_of(system, i):
-    """What a system of the test answers to question i; None: nothing."""
-    if system == "dual":  # right, too long, too short, elsewhere
-        return [[0.5, 2.5], [0.0, 4.0], [1.0, 1.4], [3.0, 4.0]][i % 4]
+def answer_question(system, i):
+    """Return the answer of a system to question i; None for no answer."""
+    if system == "dual":
+        right, too_long, too_short, elsewhere = [0.5, 2.5], [0.0, 4.0], [1.0, 1.4], [3.0, 4.0]
+        return [right, too_long, too_short, elsewhere][i % 4]
     if i < 5:
         return None
     text, start, end = ("boat_#1", 1.0, 2.5) if i % 2 else ("sails", 2.5, 4.0)
@@ -59,21 +60,21 @@ def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("page")
     gold = [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
     about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS, "phones": PHONES}
-    passages, asked = [], []
+    passages, questions = [], []
     for i in range(QUESTIONS):
-        who = {"speaker": f"voice-{i % 6}"}
+        speaker = {"speaker": f"voice-{i % 6}"}
         text = "how many" if i % 3 else 'What, "exactly", is 100% so_odd?'
-        passages.append({"id": f"p{i}", "seconds": SECONDS} | who | about)
+        passages.append({"id": f"p{i}", "seconds": SECONDS} | speaker | about)
         question = {"id": f"q{i}", "passage": f"p{i}", "seconds": 1.0, "text": text}
-        asked.append(question | who | {"answers": gold})
-    corpus = write_corpus(root / "corpus", "test", passages=passages, questions=asked)
+        questions.append(question | speaker | {"answers": gold})
+    corpus = write_corpus(root / "corpus", "test", passages=passages, questions=questions)
     for name in ("dual", "cascade-x"):
         file = root / f"{name}.json"
-        answers = {f"q{i}": answers_of(name, i) for i in range(QUESTIONS)}
+        answers = {f"q{i}": answer_question(name, i) for i in range(QUESTIONS)}
         file.write_text(json.dumps({i: answer for i, answer in answers.items() if answer}))
-        given = Predictions(corpus=corpus, out=root / "out", file=file, name=name)
+        predictions = Predictions(corpus=corpus, out=root / "out", file=file, name=name)
         for condition in ("clean", "pink@10", "pink@0"):
-            import_predictions(replace(given, condition=condition))
+            import_predictions(replace(predictions, condition=condition))
     return corpus, root / "out"
 
 
@@ -91,17 +92,17 @@ def path(folder):
 @pytest.fixture
 def page(browser, path):
     """The page, which asks for nothing outside and logs no error."""
-    found = browser.new_page(viewport={"width": 1200, "height": 900})
-    found.set_default_timeout(5000)
-    asked, wrong = [], []
-    found.on("request", lambda request: asked.append(request.url))
-    found.on("console", lambda message: wrong.append(message.text))
-    found.on("pageerror", lambda error: wrong.append(str(error)))
-    found.goto(f"file://{path}")
-    yield found
-    found.close()
-    assert not wrong
-    assert all(url.startswith(("file:", "data:", "blob:")) for url in asked)
+    new_page = browser.new_page(viewport={"width": 1200, "height": 900})
+    new_page.set_default_timeout(5000)
+    urls, errors = [], []
+    new_page.on("request", lambda request: urls.append(request.url))
+    new_page.on("console", lambda message: errors.append(message.text))
+    new_page.on("pageerror", lambda error: errors.append(str(error)))
+    new_page.goto(f"file://{path}")
+    yield new_page
+    new_page.close()
+    assert not errors
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in urls)
 
 
 def column(page, name):
@@ -130,17 +131,18 @@ def test_predictions_are_filtered(page):
     page.get_by_role("button", name="Reset").click()
     page.locator("[name=ff1-least]").fill("60")
     page.locator("[name=ff1-most]").fill("90")
-    wanted = 100 * frame_f1((0.0, 4.0), [GOLD])  # of DUAL alone; the cascade's (1.0, 2.5) has 85.7
-    assert set(column(page, "FF1")) == {f"{wanted:.1f}", "85.7"}
+    too_long = 100 * frame_f1((0.0, 4.0), [GOLD])  # of DUAL
+    boat = 100 * frame_f1((1.0, 2.5), [GOLD])  # of the cascade
+    assert set(column(page, "FF1")) == {f"{too_long:.1f}", f"{boat:.1f}"}
     page.locator("[name=text]").fill("exactly")
-    found = {text.split("\n")[0] for text in column(page, "Question")}
-    assert found == {'What, "exactly", is 100% so_odd?'}
+    questions = {text.split("\n")[0] for text in column(page, "Question")}
+    assert questions == {'What, "exactly", is 100% so_odd?'}
     page.get_by_role("button", name="Reset").click()
     page.locator("[name=common]").check()
     assert status(page).startswith("150 of 180 predictions")
 
 
-def test_what_is_shown_is_exported(page):
+def test_the_predictions_that_are_shown_are_exported(page):
     page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
     with page.expect_download() as waiting:

@@ -1,5 +1,5 @@
-"""All predictions as the page has them: how answers err, whose units are drawn, which examples;
-and the sentence that opens the page."""
+"""The data of the page: all predictions and how they err, the sentence that opens it, the examples
+that are drawn, and the models whose units are shown."""
 
 import json
 import re
@@ -41,10 +41,10 @@ ANSWERS = {
 }
 
 
-def answer(root, corpus, out, name, answers):
+def import_answers(root, corpus, out, name, answers):
+    """Import answers of a system, by question, into the folder `out`."""
     (root / f"{name}.json").write_text(json.dumps(answers))
-    given = Predictions(corpus=corpus, out=out, file=root / f"{name}.json", name=name)
-    import_predictions(given)
+    import_predictions(Predictions(corpus=corpus, out=out, file=root / f"{name}.json", name=name))
 
 
 @pytest.fixture
@@ -54,33 +54,31 @@ def folder(tmp_path):
     gold = [{"text": "red boat", "start": 1.0, "end": 2.0}]
     passage = {"id": "p", "seconds": 4.0, "text": "a red boat sails", "words": WORDS}
     question = {"passage": "p", "seconds": 4.0, "text": "what sails", "answers": gold}
-    asked = [{"id": f"q{i}"} | question for i in range(3)]
-    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=asked)
+    questions = [{"id": f"q{i}"} | question for i in range(3)]
+    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=questions)
     for name, answers in ANSWERS.items():
-        answer(tmp_path, corpus, tmp_path / "out", name, answers)
+        import_answers(tmp_path, corpus, tmp_path / "out", name, answers)
     return corpus, tmp_path / "out"
 
 
-def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
+def test_a_prediction_says_how_it_errs_and_which_words_are_in_its_span(folder):
     corpus, out = folder
-    scored = read_answers(out)
-    examples = {("q1", "Clean"): "e"}
-    rows = list_predictions(scored, load_corpus(corpus, "test"), examples)
-    lines = {(row["id"], row["system"]): row for row in rows}
-    first, second = lines["q0", "dual"], lines["q1", "dual"]
+    element_ids = {("q1", "Clean"): "example-1"}
+    rows = list_predictions(read_answers(out), load_corpus(corpus, "test"), element_ids)
+    by_key = {(row["id"], row["system"]): row for row in rows}
+    first, second = by_key["q0", "dual"], by_key["q1", "dual"]
     assert (first["question"], first["gold"], first["type"]) == ("what sails", "red boat", "other")
     assert (first["common"], second["common"]) == (False, True)
-    errors = {key: row["error"] for key, row in lines.items()}
+    assert second["example"] == "example-1"
+    errors = {key: row["error"] for key, row in by_key.items()}
     assert [errors[f"q{i}", "dual"] for i in range(3)] == ["right", "too long", "no overlap"]
     assert [errors[f"q{i}", "cascade-x"] for i in range(3)] == ["no answer", "right", "right"]
-    spans = {key: (row["start"], row["end"], row["text"]) for key, row in lines.items()}
+    spans = {key: (row["start"], row["end"], row["text"]) for key, row in by_key.items()}
     assert spans["q1", "dual"] == (0.0, 4.0, "a red boat sails")
     assert spans["q0", "dual"] == (1.0, 2.0, "red boat")
     assert spans["q1", "cascade-x"] == (1.0, 1.5, "red")
     assert spans["q0", "cascade-x"] == (None, None, "")
-    assert second["example"] == "e"
-    data = make_explorer(rows, {"dual": 0, "cascade-x": 1})
-    (table,) = tabulate_errors(data)
+    (table,) = tabulate_errors(make_explorer(rows, slots={"dual": 0, "cascade-x": 1}))
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
         ("Clean", "dual", 3, 33, 33, 0, 0, 33, 0),
@@ -88,19 +86,28 @@ def test_a_line_says_how_its_answer_errs_and_what_is_said_there(folder):
     )
 
 
-def test_the_page_opens_with_who_was_asked_what_and_was_right_how_often(folder):
+def test_the_page_opens_with_how_often_each_system_was_right(folder):
     corpus, out = folder
     write_report(Report(out=out, corpus=corpus, examples=0))
     opening, *_ = re.findall('<p class="prose">(.*?)</p>', (out / "report.html").read_text())
     numbers = r"Asked 3 questions about 1 passage .*1 voice.* dual 33 % and cascade-x 67 %"
     assert re.search(numbers, opening)
 
+
+def test_a_system_that_was_asked_fewer_questions_is_said_to(folder):
+    _, out = folder
     scores = {score.system: score for score in read_scores(out)}
     lines = scores["cascade-x"].lines
-    some = replace(scores["cascade-x"], lines={i: lines[i] for i in ("q0", "q1")})
-    assert "cascade-x 50 % (of 2)" in write_opening([scores["dual"], some], [CLEAN], "")
-    chosen = replace(some, lines={"q0": {"set_accuracy": 1.0}, "q1": {"set_accuracy": 0.25}})
-    assert judge_answers(chosen) == [1.0, 0.25]
+    two_questions = replace(scores["cascade-x"], lines={i: lines[i] for i in ("q0", "q1")})
+    opening = write_opening([scores["dual"], two_questions], [CLEAN], about="")
+    assert "cascade-x 50 % (of 2)" in opening
+
+
+def test_choices_are_right_where_the_set_of_options_is(folder):
+    _, out = folder
+    score, *_ = read_scores(out)
+    lines = {"q0": {"set_accuracy": 1.0}, "q1": {"set_accuracy": 0.25}}
+    assert judge_answers(replace(score, lines=lines)) == [1.0, 0.25]
 
 
 def test_examples_are_drawn_where_two_systems_differ(folder):
@@ -123,16 +130,33 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
     corpus, _ = folder
     path = corpus / "test/questions.jsonl"
     path.write_text(path.read_text().replace("what sails", "</script><script>alert(1)"))
-    answer(tmp_path, corpus, tmp_path / "evil", "dual", ANSWERS["dual"])
+    import_answers(tmp_path, corpus, tmp_path / "evil", "dual", ANSWERS["dual"])
     write_report(Report(out=tmp_path / "evil", corpus=corpus, examples=0))
     text = (tmp_path / "evil/report.html").read_text()
-    assert text.count("<script") == 2 and "alert(1)" in text
+    assert "alert(1)" in text
+    assert text.count("<script") == 2  # the data and the page's own
 
 
-def rows(values):
-    return [
-        Row("qa", "dual", "", *place, "ff1", v, None, None, 9, 0, "") for place, v in values.items()
-    ]
+def rows(ff1):
+    """Rows of DUAL. ff1: by (condition, SNR)."""
+    rows_of_dual = []
+    for (condition, snr_db), value in ff1.items():
+        row = Row(
+            task="qa",
+            system="dual",
+            encoder="",
+            condition=condition,
+            snr_db=snr_db,
+            metric="ff1",
+            value=value,
+            low=None,
+            high=None,
+            n=9,
+            seed=0,
+            card="",
+        )
+        rows_of_dual.append(row)
+    return rows_of_dual
 
 
 CLEAN = ("clean", None)
@@ -150,12 +174,12 @@ CLEAN = ("clean", None)
         ({("reverb", None): 60.0}, ["reverb@0.5"]),
     ],
 )
-def test_the_second_group_of_examples_is_the_noisiest_that_is_still_understood(scores, chosen):
+def test_examples_are_of_clean_speech_and_of_the_noisiest_with_half_of_its_ff1(scores, chosen):
     assert [c.text for c in choose_conditions(rows(scores))] == chosen
 
 
 @pytest.mark.slow
-def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
+def test_units_are_shown_only_of_the_models_that_made_the_predictions(capsys):
     folder = model_folder("people-en")
     book = load_codebook(folder / "units.safetensors")
     assert load_unit_extractor("people-en", [{"card": {"imported": "x"}}]) is None
@@ -176,7 +200,7 @@ def test_units_are_drawn_of_the_models_that_made_the_predictions_alone(capsys):
         ({"differ": ("dual", "cascade-x"), "corpus": None}, "give the prepared corpus"),
     ],
 )
-def test_what_cannot_be_reported_is_one_sentence(folder, options, expected):
+def test_reports_that_cannot_be_written_are_refused(folder, options, expected):
     corpus, out = folder
     options = {"corpus": corpus} | options
     options["tables"] = tuple(corpus / name for name in options.get("tables", ()))

@@ -1,4 +1,5 @@
-"""The page: what it holds, and that it holds all that it shows; questions to listen to."""
+"""The page: it refers to nothing outside, every row appears, hostile text stays text; and questions
+to listen to."""
 
 import base64
 import io
@@ -16,33 +17,64 @@ from speechssl.results import Row, Table
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
 VOID = {"meta", "link", "br", "img", "input", "hr", "source"}
-SCORES = {  # clean, and what each next condition adds
+SCORES = {  # the value in clean speech, and what every next condition adds
     ("dual", "ff1"): (41.3, -2.1),
     ("cascade-ctc", "ff1"): (63.7, -17.3),
     ("cascade-ctc", "wer"): (12.9, 21.7),
 }
 ROWS = []
 for (system, metric), (first, step) in SCORES.items():
-    for i, place in enumerate(CONDITIONS):
+    for i, (condition, snr_db) in enumerate(CONDITIONS):
         value = round(first + i * step, 2)
-        estimate = (value, value - 1.5, value + 1.5, 1204, 7, "c0ffee")
-        ROWS.append(Row("qa", system, "hubert", *place, metric, *estimate))
+        row = Row(
+            task="qa",
+            system=system,
+            encoder="hubert",
+            condition=condition,
+            snr_db=snr_db,
+            metric=metric,
+            value=value,
+            low=value - 1.5,
+            high=value + 1.5,
+            n=1204,
+            seed=7,
+            card="c0ffee",
+        )
+        ROWS.append(row)
 TABLE = Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034),), "On dev.")
 
 
-def tone():
+def late_tone():
+    """Two seconds, of which the first half second is silent."""
     time = np.arange(2 * 16000) / 16000
     return (0.4 * np.sin(2 * np.pi * 300 * time) * (time > 0.5)).astype(np.float32)
 
 
-def example(**other):
-    said = ("He read ", "a book", ".")
-    values = {"id": "q-1", "question_text": "What did he read?", "condition": "Clean speech"}
-    values |= {"question_audio": b"not really sound", "passage_audio": b"not really sound"}
-    values |= {"seconds": 4.0, "envelope": listening.envelope(tone(), 50)}
-    lanes = [listening.Lane(None, (listening.region(1.0, 2.0, 4.0),), said)]
-    lanes.append(listening.Lane("dual", (listening.region(1.0, 1.5, 4.0),), None, 66.7, 0.61))
-    return listening.ListeningExample(**values | {"lanes": tuple(lanes)} | other)
+def example(**changes):
+    seconds = 4.0
+    gold = listening.Lane(
+        system=None,
+        regions=(listening.region(1.0, 2.0, seconds),),
+        pieces=("He read ", "a book", "."),
+    )
+    dual = listening.Lane(
+        system="dual",
+        regions=(listening.region(1.0, 1.5, seconds),),
+        pieces=None,
+        ff1=66.7,
+        confidence=0.61,
+    )
+    values = {
+        "id": "q-1",
+        "question_text": "What did he read?",
+        "question_audio": b"not really sound",
+        "passage_audio": b"not really sound",
+        "seconds": seconds,
+        "envelope": listening.envelope(late_tone(), 50),
+        "lanes": (gold, dual),
+        "condition": "Clean speech",
+    }
+    return listening.ListeningExample(**values | changes)
 
 
 def page(tmp_path, rows=(), examples=(), **more):
@@ -110,7 +142,7 @@ def test_hostile_text_stays_text(tmp_path):
 
 def test_encoded_audio_is_in_time_and_small():
     """An encoder's delay would make spans sound late by 1,105 samples."""
-    samples = tone()
+    samples = late_tone()
     decoded, rate = soundfile.read(io.BytesIO(listening.encode_audio(samples)), dtype="float32")
     assert (rate, len(decoded)) == (16000, len(samples))
     assert np.argmax(np.abs(decoded) > 0.2) / rate == pytest.approx(0.5, abs=0.01)
@@ -118,10 +150,17 @@ def test_encoded_audio_is_in_time_and_small():
     assert len(listening.encode_audio(noise)) < 120_000
 
 
-def test_answer_is_found_nearest_to_its_time():
+def test_a_text_is_cut_at_the_answer_that_is_nearest_to_its_time():
     text = "A cat saw the cat, then a catalogue."
-    assert listening.cut_at(text, "cat", 0.0) == ("A ", "cat", " saw the cat, then a catalogue.")
-    # not a part of a word
-    assert listening.cut_at(text, "CAT", 1.0) == ("A cat saw the ", "cat", ", then a catalogue.")
+    first = listening.cut_at(text, "cat", near=0.0)
+    assert first == ("A ", "cat", " saw the cat, then a catalogue.")
+    # the one in "catalogue" is a part of a word
+    last = listening.cut_at(text, "CAT", near=1.0)
+    assert last == ("A cat saw the ", "cat", ", then a catalogue.")
     assert listening.cut_at("他在北京工作", "北京") == ("他在", "北京", "工作")
-    assert listening.cut_at(text, "dog") == listening.cut_at(text, " ") == (text, "", "")
+
+
+@pytest.mark.parametrize("answer", ["dog", " "])
+def test_a_text_without_the_answer_is_not_cut(answer):
+    text = "A cat saw the cat."
+    assert listening.cut_at(text, answer) == (text, "", "")

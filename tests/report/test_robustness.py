@@ -1,4 +1,4 @@
-"""The rows of a robustness grid on the page: what is lost, tables and figures."""
+"""The rows of a robustness grid on the page: they are told from others, and losses are added."""
 
 from speechssl.report.robustness import add_losses, split_grid
 from speechssl.report.scores import arrange
@@ -12,32 +12,46 @@ SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB,
     ("dual", "ff1", "zeta"): (50, 40, 30, 35, 25),
     ("cascade-ctc", "ff1", "zeta"): (80, 40, 20, 30, 8),
 }
-PLACES = [("clean", None)]
-PLACES += [(noise, snr) for noise in ("seen-pink", "unseen-hum") for snr in (5.0, 0.0)]
+CONDITIONS = [("clean", None), ("seen-pink", 5.0), ("seen-pink", 0.0)]
+CONDITIONS += [("unseen-hum", 5.0), ("unseen-hum", 0.0)]
 
 
-def rows():
-    made = []
-    for (task, metric, encoder), values in SCORES.items():
-        for place, v in zip(PLACES, values, strict=True):
-            about = ("qa", task) if metric == "ff1" else (task, "head")
-            estimate = (metric, v, v - 2.0, v + 2.0, 100, 0, "c")
-            made.append(Row(*about, encoder, *place, *estimate))
-    return made
+def make_row(task, system, encoder, condition, snr_db, metric, value):
+    return Row(
+        task=task,
+        system=system,
+        encoder=encoder,
+        condition=condition,
+        snr_db=snr_db,
+        metric=metric,
+        value=value,
+        low=value - 2.0,
+        high=value + 2.0,
+        n=100,
+        seed=0,
+        card="c",
+    )
 
 
-PLAIN = [
-    Row("qa", "dual", "hubert", c, snr, "ff1", v, None, None, 9, 0, "c")
-    for c, snr, v in (("clean", None, 50.0), ("pink", 5.0, 41.7))
-]
+def grid_rows():
+    rows = []
+    for (name, metric, encoder), values in SCORES.items():
+        task, system = ("qa", name) if metric == "ff1" else (name, "head")
+        for (condition, snr_db), value in zip(CONDITIONS, values, strict=True):
+            rows.append(make_row(task, system, encoder, condition, snr_db, metric, value))
+    return rows
 
 
-def test_rows_of_a_grid_are_told_from_those_of_systems():
-    assert split_grid([*rows(), *PLAIN]) == (rows(), PLAIN)
+def test_rows_of_a_grid_are_told_from_those_of_evaluate_qa():
+    qa_rows = [
+        make_row("qa", "dual", "hubert", "clean", None, "ff1", 50.0),
+        make_row("qa", "dual", "hubert", "pink", 5.0, "ff1", 41.7),
+    ]
+    assert split_grid([*grid_rows(), *qa_rows]) == (grid_rows(), qa_rows)
 
 
 def test_losses_point_the_same_way_for_scores_and_for_errors():
-    scores = add_losses(arrange(rows(), by="encoder"))
-    found = scores.set_index(["system", "encoder", "condition", "snr_db"]).loss
-    assert found["ks", "zeta", "unseen-hum", 5.0] == 25
-    assert found["asr", "zeta", "unseen-hum", 5.0] == 25
+    scores = add_losses(arrange(grid_rows(), by="encoder"))
+    losses = scores.set_index(["system", "encoder", "condition", "snr_db"]).loss
+    assert losses["ks", "zeta", "unseen-hum", 5.0] == 90 - 65
+    assert losses["asr", "zeta", "unseen-hum", 5.0] == 35 - 10

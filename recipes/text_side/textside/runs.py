@@ -32,10 +32,10 @@ from speechssl.stats import (
     Estimate,
     Interval,
     LeftOut,
-    Way,
+    Partition,
     choose_units,
     draw_counts,
-    list_ways,
+    list_partitions,
 )
 from textside.tasks import ACCURACY, MCC, SPEARMAN
 
@@ -366,7 +366,7 @@ class _SeedMeans:
             about = f"these {seeds} seeds"
             units = replace(units, about=f"{units.about} and {about}" if units.about else about)
         self.units = units
-        self.ways = list_ways(units)
+        self.ways = list_partitions(units)
 
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
@@ -376,7 +376,7 @@ class _SeedMeans:
             sides.append(np.stack(scores, axis=1))
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 
-    def leave_out(self, way: Way) -> np.ndarray:
+    def leave_out(self, way: Partition) -> np.ndarray:
         """Score every seed without one group at a time, (I, G)."""
         rest = self.count - sum_groups(np.ones((self.count, 1)), way)
         return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
@@ -455,7 +455,7 @@ class _SeedMeans:
         return Estimate(mean, drawn, self.count, groups, unit, tuple(left))
 
 
-def sum_groups(table: np.ndarray, way: Way) -> np.ndarray:
+def sum_groups(table: np.ndarray, way: Partition) -> np.ndarray:
     """Sum (S, C) columns over the items of every group: (I, C)."""
     groups, places = way
     sums = [np.bincount(places, weights=column, minlength=len(groups)) for column in table.T]
