@@ -46,7 +46,7 @@ from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
 from speechssl.text.tfidf import NGRAM
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 
 class System(Protocol):
@@ -191,7 +191,7 @@ class _Loader:
     def load(self, system: SystemName) -> System:
         """Load a system, without regard to its number of windows."""
         if system.kind == "dual":
-            units = extractor_of(self.encoder, load_codebook(self.models / "units.safetensors"))
+            units = make_extractor(self.encoder, load_codebook(self.models / "units.safetensors"))
             return load_dual(self.models / system.name, units, system.name, self.bf16)
         if system.kind == "cascade":
             return load_cascade(self.text_qa, self.recogniser(system.recogniser))

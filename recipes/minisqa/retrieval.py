@@ -56,7 +56,7 @@ from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequenc
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, make_extractor
 
 K1, B = 1.2, 0.75  # parameters of BM25
 METHODS = ("bm25", "tfidf", "embeddings")
@@ -305,7 +305,7 @@ def load_retrievers(
     encoder: Any = shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
-        extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
+        extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
     loader = SourceLoader(models, encoder, extractor, language)
     # systems share sources and embedders
     sources: dict[str, Source] = {}

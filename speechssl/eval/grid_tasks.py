@@ -60,7 +60,7 @@ from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
-from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, make_extractor
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
@@ -436,6 +436,6 @@ def _make_units_task(
 ) -> UnitsTask:
     """Make the task of the units of the models. Those of clean speech are kept in `out` or, for
     another split than test, beside it."""
-    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
+    extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
     folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
     return UnitsTask(extractor, data, folder, o)

@@ -28,7 +28,7 @@ from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 BASELINES = ("chance", "longest-option")
 # systems that read the text of the corpus -> which of its texts, as in `choose_text`
@@ -211,7 +211,7 @@ def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict
 
 
 def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
-    extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
+    extractor = make_extractor(encoder, load_codebook(folder / "units.safetensors"))
     reader, card = _load(folder, "units", bf16)
     extractor = extractor_for(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}

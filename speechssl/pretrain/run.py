@@ -68,7 +68,7 @@ from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, describe_steps, fit, write_by_main
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import Features, features_of, load_features
+from speechssl.units.features import Features, load_features, load_matching_features
 from speechssl.units.spectral import spectral_stream
 
 Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
@@ -375,7 +375,7 @@ class PretrainingRun:
             packed = self.pack_crops(grid)
             if targets.codebook:
                 codebook = load_codebook(targets.codebook)
-                features = features_of(codebook, teacher, targets.teacher_precision)
+                features = load_matching_features(codebook, teacher, targets.teacher_precision)
             else:
                 if teacher == "mfcc":
                     stream = partial(spectral_stream, grid=grid, kind="mfcc")

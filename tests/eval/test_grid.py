@@ -30,7 +30,7 @@ from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import read_grid, score_missing
 from speechssl.stats import ItemScore
 from speechssl.units.codebook import Codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 from ..files import refused
 from .test_spoken_qa import Oracle
@@ -220,7 +220,7 @@ def extractor(encoder):
     """Eight frames of noise are the centroids."""
     noise = np.random.default_rng(9).uniform(-0.5, 0.5, 8_000).astype(np.float32)
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0, "smooth": 1}
-    return extractor_of(encoder, Codebook(encoder.features(noise, 1).numpy()[::3][:8], card))
+    return make_extractor(encoder, Codebook(encoder.features(noise, 1).numpy()[::3][:8], card))
 
 
 # ---- tasks over what exists

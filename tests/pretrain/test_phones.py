@@ -17,7 +17,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import features_of
+from speechssl.units.features import load_matching_features
 from speechssl.units.fit import phone_codebook
 
 from ..files import refused
@@ -75,7 +75,7 @@ def test_the_teacher_stays_as_it_was(recordings):
 
 def test_the_codebook_has_the_symbols_of_hama(trained):
     codebook = load_codebook(trained / "units.safetensors")
-    features = features_of(codebook, str(trained / "encoder"))
+    features = load_matching_features(codebook, str(trained / "encoder"))
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     units = codebook.assign(torch.cat(list(features.stream(noise))))
     assert len(units) == GRID.frames(16_000)

@@ -11,7 +11,7 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import UnitExtractor, extractor_of, features_of, smooth
+from speechssl.units.features import UnitExtractor, load_matching_features, make_extractor, smooth
 from speechssl.units.fit import fit_units, import_codebook
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
@@ -53,8 +53,8 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     assert wanted.items() <= card.items()
     assert card["frames"] == sum(map(len, features))
     samples = samples_of(folder)[2]
-    frames = UnitExtractor(features_of(book, name), book).frames(samples)
-    assert np.array_equal(frames, extractor_of(encoder, book).frames(samples))
+    frames = UnitExtractor(load_matching_features(book, name), book).frames(samples)
+    assert np.array_equal(frames, make_extractor(encoder, book).frames(samples))
 
 
 def test_of_a_corpus_passages_are_drawn(mini_corpus, tmp_path):
@@ -278,7 +278,9 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book, units = imported(tmp_path / "km.bin", out, name, 2), model.predict(features.numpy())
     assert np.array_equal(book.assign(features), units)
-    assert np.array_equal(UnitExtractor(features_of(book, name), book).frames(samples), units)
+    assert np.array_equal(
+        UnitExtractor(load_matching_features(book, name), book).frames(samples), units
+    )
     card = read_json(out.with_suffix(".card.json"))
     wanted = {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1}
     assert wanted.items() <= card.items()
