@@ -21,7 +21,7 @@ from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import Codebook, load_codebook
 
-from .conftest import QUIET
+from .conftest import NO_DROPOUT
 
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
 TRAINING = TrainingOptions(4, 1e-3, 1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
@@ -96,7 +96,7 @@ def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
 @pytest.fixture
 def model(hubert_folder):
     torch.manual_seed(0)
-    encoder = load_checkpoint(hubert_folder("layer", **QUIET)).model
+    encoder = load_checkpoint(hubert_folder("layer", **NO_DROPOUT)).model
     return SpinPretraining(encoder.train(), options("x", trained_layers=1), labels=5)
 
 
