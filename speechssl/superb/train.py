@@ -1,4 +1,4 @@
-"""Heads are trained here: one run at one learning rate, and sweeps of rates into folders.
+"""This module trains heads: a run at one learning rate, and sweeps of rates.
 
 A run is a folder with one file, `state.pt`: the weights (of the head, and of an encoder that is
 trained with it: `tuning`), the optimiser's moments, and the best head so far by the first measure
@@ -44,7 +44,7 @@ from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
 
 STATE = "state.pt"
-# fields of a task that its head does not depend on
+# fields of a task that are not sizes of its head
 UNSIZED = ("name", "data", "grid", "language_model", "beam")
 POOL = 20  # batches whose recordings are sorted by length together, so that little is padding
 # the head that is best on dev, and that of the task's own learning rate
@@ -135,8 +135,8 @@ def load_best(run: HeadRun) -> nn.ModuleDict:
 
 
 class Trainer:
-    """Train `models`, which are a head and perhaps others. `tuning.TuningTrainer` overrides build,
-    rates, prepare, loss and dev_loaders."""
+    """A trainer trains `models`: a head, and perhaps an encoder with it. `tuning.TuningTrainer`
+    overrides build, rates, prepare, loss and dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
         self.run = run
@@ -237,6 +237,7 @@ class Trainer:
         return usable
 
     def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
+        """Yield the batches of the training, without end."""
         run, settings = self.run, self.run.settings
         if settings.balanced:
             weights = run.task.weights(train)  # type: ignore[attr-defined]
@@ -272,6 +273,7 @@ class Trainer:
             self.attempt = replace(previous, steps=step, stale=stale, ended=ended)
 
     def _save(self) -> None:
+        """Write the state of the run."""
         state = {
             "models": self.models.state_dict(),
             "optimiser": self.optimiser.state_dict(),

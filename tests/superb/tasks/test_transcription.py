@@ -27,7 +27,7 @@ from speechssl.superb.tasks.transcription import (
 from speechssl.timing import FrameGrid
 
 from ...files import refused
-from ..heads import alone
+from ..heads import take_one
 
 GRID = FrameGrid(16_000, 320, 400)
 SMALL = {"projection": 24, "lstm_width": 16, "lstm_layers": 2}
@@ -77,7 +77,7 @@ def test_predictions_depend_on_neither_padding_nor_mates(name):
     head, batch = built(task), batch_of(task.data.splits["dev"])
     whole = log_probabilities(head, batch)
     for j, expected in enumerate(whole):
-        own = alone(batch, j)
+        own = take_one(batch, j)
         assert torch.allclose(log_probabilities(head, own)[0], expected, atol=1e-5)
         longer = replace(own, states=torch.nn.functional.pad(own.states, (0, 0, 0, 9), value=7.0))
         assert torch.allclose(log_probabilities(head, longer)[0], expected, atol=1e-5)
