@@ -41,7 +41,7 @@ from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.encoder import SharedEncoder, remember_last
 from speechssl.encoders.export import convert
-from speechssl.encoders.load import load_encoder, shared_encoder
+from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
 from speechssl.text.tfidf import NGRAM
@@ -159,7 +159,7 @@ def load_systems(
     """
     parsed = [parse_system(name) for name in names]
     if encoder is None and any(system.needs_encoder for system in parsed):
-        encoder = shared_encoder(models)
+        encoder = load_shared_encoder(models)
     loader = _Loader(models, encoder, reading, bf16, language, errors)
     return [limit_windows(loader.load(system), system.windows) for system in parsed]
 

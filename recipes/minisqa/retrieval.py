@@ -41,7 +41,7 @@ from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import choose_device, extractor_for, run_model
 from speechssl.encoders.encoder import remember_last
-from speechssl.encoders.load import hash_weights, shared_encoder
+from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.encode import Recording
@@ -302,7 +302,7 @@ def load_retrievers(
     """
     requests = [parse_system(name) for name in names]
     spoken = {source for _, source, _ in requests if source not in WRITTEN}
-    encoder: Any = shared_encoder(models) if spoken else None
+    encoder: Any = load_shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
         extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))

@@ -145,7 +145,7 @@ class Architecture:
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
 
-def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
+def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
     """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
     InputError for an activation other than gelu."""
     settings = settings if isinstance(settings, dict) else {}
@@ -212,7 +212,7 @@ class TorchaudioArguments:
         )
 
 
-def config_of(
+def make_config(
     stated: Architecture, state: Mapping[str, torch.Tensor], where: str
 ) -> tuple[Any, bool, list[str]]:
     """Return the configuration of transformers, whether the input is normalised, and the
@@ -387,7 +387,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     no_mask = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    config, normalise, guesses = config_of(replace(stated, norm=norm), state, where)
+    config, normalise, guesses = make_config(replace(stated, norm=norm), state, where)
     # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
@@ -489,7 +489,7 @@ def read_file(path: Path) -> Weights:
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
-        stated = architecture_of_fairseq(plain(settings), str(path))
+        stated = read_fairseq_architecture(plain(settings), str(path))
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)

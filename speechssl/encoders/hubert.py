@@ -9,7 +9,7 @@
 Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with
 layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the
 last layer, which is left to the caller. The functions here work on transformers' modules, or on
-those of `modules_of`, in any type: weights are cast to that of the input where they are used.
+those of `make_modules`, in any type: weights are cast to that of the input where they are used.
 
 Letters: B utterances, N samples, T frames, C channels, K kernel size, D width, H heads.
 """
@@ -309,7 +309,7 @@ class UninitialisedLinear(nn.Linear):
     def reset_parameters(self) -> None: ...
 
 
-def modules_of(config: Any) -> nn.Module:
+def make_modules(config: Any) -> nn.Module:
     """Make the modules of transformers' HubertModel or Wav2Vec2Model for inference, under the same
     names and with weights to be loaded. This avoids the import of transformers, which takes
     seconds. config: of an architecture that `is_known`."""

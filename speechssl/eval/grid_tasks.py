@@ -34,7 +34,7 @@ from speechssl.data.records import (
 )
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
-from speechssl.encoders.load import load_encoder, shared_encoder
+from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import Item, Setting, check_unseen, trained_noises
 from speechssl.eval.options import TEST, Robustness
@@ -374,7 +374,7 @@ def load_tested(
     check_unseen(name, trained_noises(where), settings)
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
-            return TestedEncoder(name, shared_encoder(folder), folder)
+            return TestedEncoder(name, load_shared_encoder(folder), folder)
     for task in tasks:
         if task in WITH_MODELS:
             raise InputError(

@@ -19,7 +19,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import extractor_for
-from speechssl.encoders.load import shared_encoder
+from speechssl.encoders.load import load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
@@ -150,7 +150,7 @@ def load_choice_systems(
             systems.append(_load_written(Path(models), name, bf16))
             continue
         folder = model_folder(models)
-        encoder = encoder or shared_encoder(folder)
+        encoder = encoder or load_shared_encoder(folder)
         if name == "units":
             systems.append(_load_units(folder, encoder, bf16))
         elif name == "speechbert":

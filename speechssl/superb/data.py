@@ -205,13 +205,12 @@ def cache_states(
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
     pooled: keep the mean over time instead of every frame."""
-    # id, file name and size identify the audio of a recording
-    sizes = []
+    files = []  # id, name and size, which identify the audio of a recording
     for r in recordings:
-        sizes.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
+        files.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
     made_from = {
         "encoder": encoder_card(encoder),
-        "recordings": hash_json(sizes),
+        "recordings": hash_json(files),
         "options": {"pooled": pooled, "precision": "float32" if pooled else "bfloat16"},
         "hearing": {"condition": "clean"},
     }
@@ -224,12 +223,12 @@ def cache_states(
 
     return store_features(
         folder,
-        {r.id: r for r in recordings},
-        encode,
-        {r.id: estimate_bytes(encoder, [r], pooled) for r in recordings},
-        made_from,
-        "hidden states",
-        workers,
+        recordings={r.id: r for r in recordings},
+        encode=encode,
+        sizes={r.id: estimate_bytes(encoder, [r], pooled) for r in recordings},
+        made_from=made_from,
+        what="hidden states",
+        workers=workers,
     )
 
 
@@ -272,8 +271,8 @@ def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Rec
 
 @dataclass
 class FeatureCache:
-    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`,
-    as long as they fit within limit_gb and on the disk."""
+    """A cache keeps the hidden states of one encoder for the tasks of a benchmark, in folders below
+    `root`, as long as they fit within limit_gb and on the disk."""
 
     encoder: SpeechEncoder
     root: Path

@@ -385,7 +385,7 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class TrainedHead:
-    """A trained head is in eval mode, with the task it was trained for."""
+    """A trained head is in eval mode, beside the task that it was trained for."""
 
     task: Task
     head: nn.Module
@@ -403,11 +403,12 @@ class TrainedHead:
 def train_heads(
     runs: Sequence[HeadRun], encoder: Mapping[str, Any], workers: int = 1
 ) -> list[TrainedHead]:
-    """Train (once) every run with all of its rates and with the task's own, and save in its folder
-    the head that is best on dev.
+    """Train (once) every run with all of its learning rates and with the task's own, and save in
+    its folder the head that is best on dev.
 
-    All rates begin with the same weights and batches. A single rate in `rates` is taken, even where
-    the task's own rate is better. encoder: the card of the encoder that the states come from.
+    All rates begin with the same weights and batches. Where `rates` has a single rate, its head is
+    taken even if that of the task's own rate is better. encoder: the card of the encoder that the
+    states come from.
     Raises InputError where a folder was made from other inputs, or no recording of a split can be
     read.
     """
