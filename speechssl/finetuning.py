@@ -32,9 +32,10 @@ from speechssl.errors import InputError, MissingExtra
 from speechssl.options import Trained
 
 METHODS = get_args(Trained)
-OTHERS = "another --trained, such as all, frozen or none"  # of messages: these suit every encoder
+# These methods suit every encoder; for messages.
+OTHERS = "another --trained, such as all, frozen or none"
 BOTTLENECK = 64  # A
-RANK, SCALE = 8, 16  # of LoRA: rank, and alpha
+RANK, ALPHA = 8, 16  # of LoRA
 # the last matrix of attention and of feed-forward, whose output is added to the residual stream:
 # "encoder.layer.0.attention.output.dense" in BERT, "block.0.layer.0.SelfAttention.o" in T5
 _TO_RESIDUAL = re.compile(
@@ -167,17 +168,20 @@ class Bottleneck(nn.Module):
 
 
 def _adapt(matrix: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    """Send the output of a matrix through its bottleneck: a forward hook."""
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
 def _with_hidden_states(
     encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
+    """Ask the encoder for the hidden states of all layers: a hook before its forward."""
     return inputs, kwargs | {"output_hidden_states": True}
 
 
 def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
-    """Put the weighted sum of L + 1 hidden states (B, S, H) in the place of the last."""
+    """Put the weighted sum of L + 1 hidden states (B, S, H) in the place of the last: a forward
+    hook."""
     length = output.last_hidden_state.shape[1]
     states = torch.stack([state[:, :length] for state in output.hidden_states])
     shares = encoder.layer_shares.softmax(0).to(states.dtype)
@@ -195,6 +199,6 @@ def _add_lora(encoder: nn.Module) -> None:
     if any(hasattr(module, "lora_A") for module in encoder.modules()):
         return
     targets = rf"(.*\.)?{_QUERY_VALUE}"
-    config = LoraConfig(r=RANK, lora_alpha=SCALE, target_modules=targets)
+    config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets)
     with suppress(ValueError):  # peft's for a pattern that no module has
         inject_adapter_in_model(config, encoder)

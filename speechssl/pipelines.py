@@ -46,7 +46,7 @@ from speechssl.systems import System, default_systems, load_systems, parse_syste
 from speechssl.text import language_of
 from speechssl.timing import RunLength, interval_of_units
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 Audio = Path | str | np.ndarray
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Units:
         them. Raises InputError where the codebook was fitted on another encoder."""
         self.encoder = encoder if isinstance(encoder, SpeechEncoder) else load_encoder(encoder)
         book = codebook if isinstance(codebook, Codebook) else load_codebook(codebook)
-        self.extractor = extractor_of(self.encoder, book)
+        self.extractor = make_extractor(self.encoder, book)
 
     @classmethod
     def from_pretrained(cls, models: Path | str = DEFAULT) -> Units:

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-SCALE = ".row_scale"
+SCALE = ".row_scale"  # ends the name of a matrix's scales
 State = dict[str, torch.Tensor]
 
 
@@ -27,8 +27,8 @@ def quantise(state: State, kernels: bool = False) -> State:
             packed[name] = value.contiguous()
             continue
         rows = value.float().flatten(1)
-        # scales of 17 significant bits, rounded up: 127 times one is then exact in float32, and
-        # gives the same scale again
+        # A scale is rounded up to 17 significant bits: clearing the last 7 of float32's 24. Then
+        # 127 times the scale is exact in float32, and quantising again gives the same scale.
         scale = rows.abs().amax(1).clamp(min=1e-12) / 127
         scale = ((scale.view(torch.int32) + 127) & ~127).view(torch.float32)
         packed[name] = torch.round(rows / scale[:, None]).to(torch.int8).view(value.shape)

@@ -1,5 +1,5 @@
-"""Speech is measured and distorted here: levels, noise at an SNR, simulated rooms, codecs, other
-pitches and voices. No distortion moves or stretches time.
+"""These functions measure and distort speech: levels, noise at an SNR, simulated rooms, codecs,
+other pitches and voices. No distortion moves or stretches time.
 
 Letters: N samples of speech, M of noise or of an impulse response, mono, full scale 1.
 """
@@ -76,8 +76,8 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
 
 
 def guard(samples: np.ndarray) -> np.ndarray:
-    """Scale samples (N,) down to full scale if they are beyond it, and return float32: clipping
-    would be another distortion, and a lower level is none."""
+    """Scale samples (N,) down to full scale if they are beyond it, and return float32. They are not
+    clipped, since clipping would be another distortion."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
 
 
@@ -134,6 +134,7 @@ def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
 
 
 def _fade_length(m: int) -> int:
+    """Return the samples of a cross-fade in noise of m samples."""
     return min(round(FADE * SAMPLE_RATE), m // 2)
 
 
@@ -145,8 +146,8 @@ EARLY = 0.08  # seconds of separate reflections; later ones are too dense to be 
 # offset that no room has.
 LOW_CUT = 100.0
 RT60_RANGE = (0.05, 5.0)  # seconds that `room_impulse` takes
-RT60S = (0.2, 1.0)  # seconds, the range of the reverberation times of `draw_room`
-DISTANCES = (0.3, 1.7)  # metres, the range of its distances
+RT60S = (0.2, 1.0)  # seconds, the range of reverberation times in `draw_room`
+DISTANCES = (0.3, 1.7)  # metres from the talker to the microphone, the range in `draw_room`
 
 
 def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
@@ -161,7 +162,7 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
     """
     from scipy import signal  # slow to import
 
-    room = rng.uniform([5.0, 4.5, 2.7], [8.0, 6.0, 3.5])
+    room = rng.uniform([5.0, 4.5, 2.7], [8.0, 6.0, 3.5])  # length, width and height in metres
     microphone = room * [*rng.uniform(0.4, 0.6, 2), rng.uniform(0.35, 0.65)]
     angle = rng.uniform(0, 2 * np.pi)
     talker = microphone + distance * np.array([np.cos(angle), np.sin(angle), 0.0])
@@ -188,8 +189,12 @@ def draw_room(rng: Generator) -> np.ndarray:
 def _images(
     room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int
 ) -> np.ndarray:
-    """Return (size,) the sum of the arrivals from all images of the talker, in time and height
-    relative to the direct path."""
+    """Return the first `size` samples of the response: at each the sum of the images of the talker
+    that arrive then. Times and amplitudes are relative to the direct path.
+
+    room: its length, width and height; talker, microphone: their places, in metres. reflection:
+    amplitude that a wall reflects.
+    """
     direct = np.linalg.norm(talker - microphone)
     farthest = size / SAMPLE_RATE * SPEED_OF_SOUND + direct
     orders = np.ceil(farthest / (2 * room)).astype(int)
@@ -212,13 +217,13 @@ def _images(
 
 
 class Codec(NamedTuple):
-    """A codec of libsndfile has a range of bit rates in kbit/s, at its compression 1 and 0."""
+    """A codec of libsndfile has a format and a range of bit rates in kbit/s."""
 
     container: str
     subtype: str
-    lowest: float
-    highest: float
-    lowest_allowed: float  # libsndfile writes no MP3 at its own lowest rate
+    lowest: float  # at libsndfile's compression 1
+    highest: float  # at its compression 0
+    lowest_allowed: float  # libsndfile does not write MP3 at `lowest`
 
 
 CODECS = {
@@ -239,9 +244,9 @@ def bit_rates(codec: str) -> tuple[float, float]:
 def apply_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
     """Send samples (N,) at 16 kHz through "mp3" or "opus" at a nominal bit rate in kbit/s. Returns
     float32 (N,), not delayed."""
-    chosen = CODECS[codec]
-    compression = (chosen.highest - kbps) / (chosen.highest - chosen.lowest)
-    decoded = recode(guard(samples), chosen.container, chosen.subtype, compression)
+    settings = CODECS[codec]
+    compression = (settings.highest - kbps) / (settings.highest - settings.lowest)
+    decoded = recode(guard(samples), settings.container, settings.subtype, compression)
     extra = len(decoded) - len(samples)
     if extra > 0:  # an MP3 without the tag, which still has the delay and padding
         decoded = decoded[min(LAME_DELAY, extra) :]
@@ -348,16 +353,16 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
     """
     from scipy import signal  # slow to import
 
-    a = 10 ** (np.asarray(decibels) / 40)
+    a = 10 ** (np.asarray(decibels) / 40)  # named as in the cookbook: A, omega, alpha
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos = np.cos(omega)
     alpha = np.sin(omega) / (2 * np.asarray(quality))
-    # (10, 6) of each filter the coefficients b0, b1, b2 and a0, a1, a2
+    # (10, 6): the coefficients b0, b1, b2 and a0, a1, a2 of each filter, all peaks at first
     filters = np.stack(
         [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1
     )
     root = 2 * np.sqrt(a) * alpha
-    for n, sign in ((0, 1), (-1, -1)):  # the shelves
+    for n, sign in ((0, 1), (-1, -1)):  # the low and the high shelf
         plus, minus, c = a[n] + 1, a[n] - 1, sign * cos[n]
         numerator = [
             a[n] * (plus - minus * c + root[n]),

@@ -41,12 +41,12 @@ from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
 from speechssl.encoders.encoder import SharedEncoder, remember_last
 from speechssl.encoders.export import convert
-from speechssl.encoders.load import load_encoder, shared_encoder
+from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.options import Parts, find_shipped
 from speechssl.text.tfidf import NGRAM
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 
 class System(Protocol):
@@ -164,7 +164,7 @@ def load_systems(
     """
     parsed = [parse_system(name) for name in names]
     if encoder is None and any(system.needs_encoder for system in parsed):
-        encoder = shared_encoder(models)
+        encoder = load_shared_encoder(models)
     loader = _Loader(models, encoder, reading, bf16, language, errors)
     return [limit_windows(loader.load(system), system.windows) for system in parsed]
 
@@ -196,7 +196,7 @@ class _Loader:
     def load(self, system: SystemName) -> System:
         """Load a system, without regard to its number of windows."""
         if system.kind == "dual":
-            units = extractor_of(self.encoder, load_codebook(self.models / "units.safetensors"))
+            units = make_extractor(self.encoder, load_codebook(self.models / "units.safetensors"))
             return load_dual(self.models / system.name, units, system.name, self.bf16)
         if system.kind == "cascade":
             return load_cascade(self.text_qa, self.recogniser(system.recogniser))

@@ -1,4 +1,4 @@
-"""Samples, frames, units and seconds are converted into each other here alone, in exact integers.
+"""This module alone converts samples, frames, units and seconds into each other, in exact integers.
 
 Letters: N samples, T frames, U units. A frame of a convolutional front end sees `receptive`
 samples, and the next frame sees as many, `hop` samples later. Frame t *owns* the `hop` samples in
@@ -82,23 +82,19 @@ class FrameGrid:
 
 @dataclass(frozen=True)
 class RunLength:
-    """Runs of equal units are merged to one unit each. units: (U,) int; lengths: (U,) int >= 1, in
-    frames.
+    """A recording is a sequence of units, each of which stands for a run of equal frames.
 
-    seconds: of the recording, at whose end the last unit ends; None: not known, and taken to be as
-    short as this number of frames allows.
+    seconds: length of the recording, at whose end the last unit ends; None: not known, and taken to
+    be as short as this number of frames allows.
     """
 
-    units: np.ndarray
-    lengths: np.ndarray
+    units: np.ndarray  # (U,) int
+    lengths: np.ndarray  # (U,) int >= 1, in frames
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if (
-            self.units.shape != self.lengths.shape
-            or self.units.ndim != 1
-            or (self.lengths < 1).any()
-        ):
+        are_vectors = self.units.ndim == 1 and self.units.shape == self.lengths.shape
+        if not are_vectors or (self.lengths < 1).any():
             raise ValueError(
                 "units and lengths must be vectors of one size, every length at least 1"
             )
@@ -147,8 +143,8 @@ def units_of_interval(
     The smallest span that contains the interval is too long by half a unit at either end on
     average. So the unit at an end is left out where the span then has a higher F1: twice the
     samples shared with the interval over the samples of both.
-    The span is never -1 and never empty: first <= last always holds (faults 1 and 2 of the released
-    DUAL code). Raises ValueError for an interval that is empty or not finite.
+    0 <= first <= last always holds; the released code of DUAL has spans of -1 and empty ones.
+    Raises ValueError for an interval that is empty or not finite.
     """
     if not (np.isfinite(start) and np.isfinite(end)) or end <= start:
         raise ValueError(f"[{start}, {end}) seconds is not an interval")

@@ -1,8 +1,8 @@
 """This module is a thin adapter over the Hugging Face Trainer.
 
-A training run is a module whose forward gives `{"loss": ...}` and a map from step number to batch,
-which depends on (seed, step) only: a run that was killed and resumed sees the same batches and ends
-with the same weights.
+A training run takes a module whose forward gives `{"loss": ...}`, and a function from step number
+to batch, which depends on (seed, step) only: a run that was killed and resumed sees the same
+batches and ends with the same weights.
 Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and
 gradient mean what they mean in one process, where the loss is a mean over the rows of the batch or
 takes its counts through `mean_of_processes`. Only dropout depends on how many there are. The first
@@ -48,6 +48,7 @@ from speechssl.processes import (
 
 Batch = dict[str, Tensor]
 PATIENCE = 20  # updates in a row that may be dropped
+NO_SCORE = (0, math.nan)  # step and score where there was no evaluation
 MOST_WORKERS = 16  # processes that make batches, unless the options name a number
 
 
@@ -57,29 +58,28 @@ class Evaluation:
 
     options: EvalOptions
     metric: str  # name of the score, such as "ff1"
-    items: int  # how many there are
-    # score of the module as it is, in evaluation mode, by decoding as in evaluation; the first
-    # process alone calls it
+    items: int  # number of held-out items
+    # scores the module as it is, in evaluation mode, by decoding; only the first process calls it
     score: Callable[[], float]
     lower: bool = False  # whether a lower score is better
 
-    def scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """List (step, score) of every evaluation until the checkpoint with this state."""
+    def list_scores(self, state: Mapping[str, Any]) -> list[tuple[int, float]]:
+        """List (step, score) of every evaluation until the checkpoint with this trainer state."""
         name = f"eval_{self.metric}"
-        return [
-            (int(line["step"]), float(line[name])) for line in state["log_history"] if name in line
-        ]
+        lines = [line for line in state["log_history"] if name in line]
+        return [(int(line["step"]), float(line[name])) for line in lines]
 
-    def best(self, state: Mapping[str, Any]) -> tuple[int, float]:
+    def find_best(self, state: Mapping[str, Any]) -> tuple[int, float]:
         """Return (step, score) of the best evaluation, of equals the first; (0, NaN) where there
         was none."""
         sign = 1 if self.lower else -1
-        return min(self.scores(state), key=lambda x: sign * x[1], default=(0, math.nan))
+        scores = self.list_scores(state)
+        return min(scores, key=lambda step_and_score: sign * step_and_score[1], default=NO_SCORE)
 
     def is_over(self, state: Mapping[str, Any]) -> bool:
-        """Return whether as many evaluations as `patience` says followed the best one."""
-        best_step, _ = self.best(state)
-        later = [step for step, _ in self.scores(state) if step > best_step]
+        """Return whether the options have a patience, and as many evaluations followed the best."""
+        best_step, _ = self.find_best(state)
+        later = [step for step, _ in self.list_scores(state) if step > best_step]
         return 0 < self.options.patience <= len(later)
 
 
@@ -105,9 +105,9 @@ class Watch(TrainerCallback):
         self.started = time.monotonic()  # when this process began to train
         self.seconds_before = 0.0  # of training, before a kill
         self.dropped_in_a_row = 0  # updates
-        # numbers that the module returned for the batches of the current update
+        # The numbers that the module returned, a dictionary a batch: for the current update, and
+        # since the last line of the log, but for dropped updates.
         self.update_outputs: list[dict[str, float]] = []
-        # and for all batches since the last log line, but those of dropped updates
         self.interval_outputs: list[dict[str, float]] = []
 
     @property
@@ -118,7 +118,7 @@ class Watch(TrainerCallback):
     def report(self, outputs: Mapping[str, Tensor]) -> None:
         """Note all outputs of the module that are one number."""
         names = [name for name, value in outputs.items() if value.numel() == 1]
-        # together, for one wait for a GPU
+        # stacked, so that a GPU is waited for once
         numbers = torch.stack([outputs[name].detach().double().reshape(()) for name in names])
         self.update_outputs.append(dict(zip(names, numbers.tolist(), strict=True)))
 
@@ -149,9 +149,9 @@ class Watch(TrainerCallback):
         return bool(state["global_step"] >= self.options.steps)
 
     def on_train_begin(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        step = self.evaluation.best(vars(state))[0] if self.evaluation else 0
-        if step:  # in this folder, wherever it was when it was saved
-            state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{step}")
+        best_step = self.evaluation.find_best(vars(state))[0] if self.evaluation else 0
+        if best_step:  # in this folder, which may have been moved since
+            state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best_step}")
         if state.is_world_process_zero and self.path.is_file():
             lines = _whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
@@ -159,8 +159,8 @@ class Watch(TrainerCallback):
         self.seconds_before = self.usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        """Drop the update of a gradient that is not finite. It has been averaged over the processes
-        by then: all decide alike."""
+        """Drop the update of a gradient that is not finite. The gradient has been averaged over the
+        processes by then, so that all decide alike."""
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         batches, self.update_outputs = self.update_outputs, []
         if torch.nn.utils.get_total_norm(gradients).isfinite():
@@ -185,7 +185,7 @@ class Watch(TrainerCallback):
             )
 
     def on_step_end(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
-        if self.is_over(vars(state)):  # whatever the schedule was laid out for
+        if self.is_over(vars(state)):  # the schedule may be longer
             control.should_training_stop = control.should_save = True
         if self.evaluation:
             due = state.global_step % self.evaluation.options.eval_every == 0
@@ -194,7 +194,7 @@ class Watch(TrainerCallback):
     def on_evaluate(self, args, state, control, **kwargs):  # type: ignore[no-untyped-def]
         """Save the best checkpoint so far, and the last."""
         assert self.evaluation
-        if self.evaluation.best(vars(state))[0] == state.global_step:
+        if self.evaluation.find_best(vars(state))[0] == state.global_step:
             control.should_save = True
         if self.is_over(vars(state)):
             control.should_training_stop = control.should_save = True
@@ -270,7 +270,7 @@ class _Trainer(Trainer):
         self.model_accepts_loss_kwargs = False
 
     def _get_train_sampler(self, *args: Any, **kwargs: Any) -> None:
-        return None  # in order: the order is the seed's business, in StepBatches
+        return None  # batches come in order
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Go on at the rate of this schedule, not at the saved one: the optimiser of a shorter
@@ -287,7 +287,7 @@ class _Trainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # type: ignore[no-untyped-def]
         outputs = model(**inputs)
         self.watch.report(outputs)
-        # Trainer divides by the accumulation
+        # Trainer divides the loss by the number of accumulated batches
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -296,8 +296,8 @@ class _Trainer(Trainer):
         return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate by decoding, in the place of Trainer's loop over batches. Training goes on as if
-        it had not been."""
+        """Evaluate by `Evaluation.score`, in the place of Trainer's loop over batches. Training
+        then goes on as if there had been no evaluation."""
         evaluation = self.watch.evaluation
         assert self.model is not None and evaluation
         started = time.monotonic()
@@ -319,11 +319,9 @@ class _Trainer(Trainer):
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         if "loss" in logs:  # else it is the summary at the end
             local_means = self.watch.take_means()
-            means = mean_of_processes(
-                torch.tensor(
-                    list(local_means.values()), dtype=torch.float64, device=self.args.device
-                )
-            )
+            values = list(local_means.values())
+            local = torch.tensor(values, dtype=torch.float64, device=self.args.device)
+            means = mean_of_processes(local)
             logs["loss"] = math.nan  # where all updates were dropped
             for name, mean in zip(local_means, means.tolist(), strict=True):
                 logs[name] = mean if name == "loss" else round(mean, 5)
@@ -344,7 +342,7 @@ def fit(
     batch: step number (0-based) -> keyword arguments of the model. evaluation: chooses the best
     checkpoint, whose weights the model has at the end; without it, it has those of the last.
     Returns {"steps", "skipped", "precision", "loss"}, the values of `Watch.usage`, and with an
-    evaluation "best": its step, metric, score, split and number of items.
+    evaluation "best": step, metric, score, split and number of items of the best.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder, options, evaluation)
@@ -357,14 +355,14 @@ def fit(
     else:
         state = _train(model, batch, watch, last, state["global_step"])
 
-    # the last one is of the last logging interval in which not all updates were dropped
     losses = [line["loss"] for line in state["log_history"] if "loss" in line]
+    # the loss is NaN for a logging interval in which all updates were dropped
     finite = [loss for loss in losses if math.isfinite(loss)]
     result = {"steps": state["global_step"], "skipped": watch.skipped}
     result["precision"] = "bf16" if computes_in_bf16(options) else "fp32"
     result |= {"loss": finite[-1] if finite else None} | broadcast_value(watch.usage())
     if evaluation:
-        step, score = evaluation.best(state)
+        step, score = evaluation.find_best(state)
         model.load_state_dict(load_file(folder / f"checkpoint-{step}/model.safetensors"))
         result["best"] = {
             "step": step,
@@ -414,7 +412,7 @@ def _train(
         callbacks=callbacks,
         watch=watch,
     )
-    if processes() > 1:  # Trainer seeds all alike, which would give all the same dropout
+    if processes() > 1:  # Trainer would give all processes one seed, and so the same dropout
         torch.manual_seed(options.seed * processes() + rank())
     # Trainer prints its log, which is progress and no result
     with redirect_stdout(sys.stderr if is_main() else sys.stdout):

@@ -1,7 +1,6 @@
-"""Which weights are trained, in encoders of several families, and what of it stays in an
-encoder."""
+"""Tests of the methods of fine-tuning: which weights they train in encoders of several families, and
+which modules they add to an encoder for good."""
 
-import re
 import sys
 from importlib.util import find_spec
 
@@ -24,7 +23,7 @@ from speechssl.textlm.encoders import load_text_encoder, make_encoder
 
 from .files import refused
 
-LAYERS = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # in the names of matrices
+MATRICES = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # parts of their names
 PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
 TINY = {
     "hidden_size": 16,
@@ -33,161 +32,201 @@ TINY = {
     "intermediate_size": 32,
     "vocab_size": 30,
 }
-SHOWN = torch.arange(30.0).reshape(3, 10, 1) % 7
-
-
-SOUND = TINY | {"conv_dim": (8,), "conv_kernel": (4,), "conv_stride": (4,)}
+TINY_SPEECH = TINY | {"conv_dim": (8,), "conv_kernel": (4,), "conv_stride": (4,)}
+INPUTS = torch.arange(30.0).reshape(3, 10, 1) % 7  # (B, T, 1)
 
 
 def check_gradients(encoder, loss):
-    """Every weight that is trained takes part in the loss."""
+    """Assert that the loss depends on every weight that is trained, but for a pooler's."""
     loss.backward()
-    idle = [
-        n
-        for n, w in encoder.named_parameters()
-        if w.requires_grad and w.grad is None and "pooler" not in n
-    ]
-    assert not idle, idle
+    for name, weight in encoder.named_parameters():
+        if weight.requires_grad and "pooler" not in name:
+            assert weight.grad is not None, name
 
 
-class Numbers(nn.Module):
-    """A layer that reads numbers, an encoder, a layer that writes at the last five places."""
+class Reader(nn.Module):
+    """This model maps numbers to the embeddings of an encoder, and the encoder's last five hidden
+    states to logits."""
 
     def __init__(self, encoder):
         super().__init__()
         width = encoder.get_input_embeddings().embedding_dim
-        self.inputs, self.encoder = EncoderInputs(encoder, width), encoder
-        self.read, self.write = nn.Linear(1, width), nn.Linear(encoder.config.hidden_size, 2)
+        self.encoder = encoder
+        self.inputs = EncoderInputs(encoder, width)
+        self.embed = nn.Linear(1, width)
+        self.head = nn.Linear(encoder.config.hidden_size, 2)
 
-    def logits(self, shown):
-        """shown: (B, T, 1). Returns (B, 5, 2)."""
-        mask = torch.ones(shown.shape[:2], dtype=torch.long)
-        hidden = self.encoder(**self.inputs(self.read(shown), mask, None)).last_hidden_state
-        return self.write(hidden[:, -5:]).float()
-
-
-def computer(family, checkpoint):
-    torch.manual_seed(0)
-    return Numbers(load_text_encoder(str(checkpoint(family)))[0]).eval()
+    def logits(self, numbers):
+        """Map numbers (B, T, 1) to logits (B, 5, 2)."""
+        mask = torch.ones(numbers.shape[:2], dtype=torch.long)
+        hidden = self.encoder(**self.inputs(self.embed(numbers), mask, None)).last_hidden_state
+        return self.head(hidden[:, -5:]).float()
 
 
-@pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
-def test_methods_train_what_they_say_and_always_what_reads_and_writes(family, checkpoint):
-    for method in (name for name in finetuning.METHODS if name != "lora"):
-        model = computer(family, checkpoint)
-        if method == "biases" and family in ("T5", "ModernBERT"):
-            refused("biases finds nothing", finetuning.train_only, model.encoder, method)
-            continue
-        finetuning.train_only(model.encoder, method)
-        learnt = {name for name, weight in model.named_parameters() if weight.requires_grad}
-        assert {"read.weight", "read.bias", "write.weight", "write.bias"} <= learnt
-        inside = {name.lower() for name in learnt if name.startswith("encoder.")}
-        norms = {name for name in inside if "norm" in name}
-        if method == "frozen":
-            assert norms
-            assert not [n for n in inside - norms if any(part in n for part in LAYERS)]
-            assert family == "ModernBERT" or [n for n in inside if "position" in n or "rel" in n]
-        elif method == "biases":
-            assert all(name.endswith("bias") for name in inside)
-        elif method == "adapters":
-            assert all(".adapter." in name for name in inside - norms)
-        elif method == "weighted-sum":
-            assert inside == {"encoder.layer_shares"}
-        elif method == "all":
-            own = [w.numel() for n, w in model.named_parameters() if ".pooler." not in n]
-            assert finetuning.trained_parameters(model) == sum(own)
-        assert (method == "none") == (not inside)
+@pytest.fixture
+def make_reader(checkpoint):
+    """Return a function (family) -> Reader with an encoder of this family."""
+
+    def make(family):
+        torch.manual_seed(0)
+        encoder, _ = load_text_encoder(str(checkpoint(family)))
+        return Reader(encoder).eval()
+
+    return make
+
+
+def names_of_trained(module):
+    return {name.lower() for name, weight in module.named_parameters() if weight.requires_grad}
+
+
+FAMILIES = pytest.mark.parametrize("family", ["BERT", "DistilBERT", "ModernBERT", "T5"])
+WITHOUT_BIASES = ("ModernBERT", "T5")
+
+
+@FAMILIES
+@pytest.mark.parametrize("method", [name for name in finetuning.METHODS if name != "lora"])
+def test_layers_around_the_encoder_are_always_trained(family, method, make_reader):
+    reader = make_reader(family)
+    if method != "biases" or family not in WITHOUT_BIASES:
+        finetuning.train_only(reader.encoder, method)
+    assert {"embed.weight", "embed.bias", "head.weight", "head.bias"} <= names_of_trained(reader)
+
+
+@FAMILIES
+def test_all_trains_every_weight(family, make_reader):
+    encoder = make_reader(family).encoder
+    finetuning.train_only(encoder, "all")
+    sizes = [weight.numel() for name, weight in encoder.named_parameters() if "pooler." not in name]
+    assert finetuning.trained_parameters(encoder) == sum(sizes)
+
+
+@FAMILIES
+def test_frozen_trains_layer_norms_and_positions(family, make_reader):
+    encoder = make_reader(family).encoder
+    finetuning.train_only(encoder, "frozen")
+    names = names_of_trained(encoder)
+    norms = {name for name in names if "norm" in name}
+    assert norms
+    assert not [name for name in names - norms if any(part in name for part in MATRICES)]
+    positions = [name for name in names if "position" in name or "rel" in name]
+    assert positions or family == "ModernBERT"  # whose positions are not learned
+
+
+@FAMILIES
+def test_biases_trains_biases_where_there_are_some(family, make_reader):
+    encoder = make_reader(family).encoder
+    if family in WITHOUT_BIASES:
+        refused("biases finds nothing", finetuning.train_only, encoder, "biases")
+        return
+    finetuning.train_only(encoder, "biases")
+    names = names_of_trained(encoder)
+    assert names
+    assert all(name.endswith("bias") for name in names)
+
+
+@FAMILIES
+def test_adapters_trains_bottlenecks_and_layer_norms(family, make_reader):
+    encoder = make_reader(family).encoder
+    finetuning.train_only(encoder, "adapters")
+    names = names_of_trained(encoder)
+    assert names
+    assert all(".adapter." in name or "norm" in name for name in names)
+
+
+@FAMILIES
+def test_weighted_sum_trains_the_shares_alone_and_none_nothing(family, make_reader):
+    encoder = make_reader(family).encoder
+    finetuning.train_only(encoder, "weighted-sum")
+    assert names_of_trained(encoder) == {"layer_shares"}
+    finetuning.train_only(encoder, "none")
+    assert not names_of_trained(encoder)
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
-def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family, checkpoint):
-    model = computer(family, checkpoint)
-    own = {name for name, _ in model.encoder.named_parameters()}
+def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family, make_reader):
+    reader = make_reader(family)
+    encoder = reader.encoder
+    names_before = {name for name, _ in encoder.named_parameters()}
     with torch.no_grad():
-        before = model.logits(SHOWN)
-    finetuning.train_only(model.encoder, "adapters")
-    places = {
-        re.sub(r"\.adapter\..*", "", name)
-        for name, _ in model.encoder.named_parameters()
-        if ".adapter." in name
-    }
-    # ALBERT's share theirs
-    layers = 1 if family == "ALBERT" else model.encoder.config.num_hidden_layers
-    assert len(places) == 2 * layers
+        logits_before = reader.logits(INPUTS)
+    finetuning.train_only(encoder, "adapters")
+    matrices = set()  # with a bottleneck behind them
+    for name, _ in encoder.named_parameters():
+        if ".adapter." in name:
+            matrices.add(name.partition(".adapter.")[0])
+    layers = 1 if family == "ALBERT" else encoder.config.num_hidden_layers  # ALBERT repeats one
+    assert len(matrices) == 2 * layers
     with torch.no_grad():
-        close = model.logits(SHOWN)
-    # close to identity
-    assert not torch.equal(close, before)
-    assert torch.allclose(close, before, atol=0.3)
-    check_gradients(model.encoder, model.logits(SHOWN).sum())
-    finetuning.train_only(model.encoder, "weighted-sum")
-    assert model.encoder.layer_shares.shape == (model.encoder.config.num_hidden_layers + 1,)
-    assert own < {name for name, _ in model.encoder.named_parameters()}
-    assert finetuning.added_modules(model.encoder) == {
-        "adapters": finetuning.BOTTLENECK,
-        "weighted_sum": True,
-    }
-    model.logits(SHOWN).sum().backward()
-    assert model.encoder.layer_shares.grad is not None
-    assert model.encoder.layer_shares.grad.abs().sum() > 0
+        logits = reader.logits(INPUTS)
+    # a new bottleneck is close to the identity
+    assert not torch.equal(logits, logits_before)
+    assert torch.allclose(logits, logits_before, atol=0.3)
+    check_gradients(encoder, reader.logits(INPUTS).sum())
+    finetuning.train_only(encoder, "weighted-sum")
+    assert encoder.layer_shares.shape == (encoder.config.num_hidden_layers + 1,)
+    assert names_before < {name for name, _ in encoder.named_parameters()}
+    added = {"adapters": finetuning.BOTTLENECK, "weighted_sum": True}
+    assert finetuning.added_modules(encoder) == added
+    reader.logits(INPUTS).sum().backward()
+    assert encoder.layer_shares.grad.abs().sum() > 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "config"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config)]
+    ("model_class", "config_class"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config)]
 )
-@pytest.mark.parametrize("before", [False, True])
-@pytest.mark.parametrize("device", ["adapters", PEFT])
-def test_encoders_of_speech_have_two_places_a_layer_that_are_trained(kind, config, before, device):
-    model = kind(config(**SOUND, do_stable_layer_norm=before)).eval()
-    finetuning.train_only(model, device)
-    assert (
-        sum(
-            isinstance(module, finetuning.Bottleneck) or hasattr(module, "lora_A")
-            for module in model.modules()
-        )
-        == 4
-    )
+@pytest.mark.parametrize("pre_norm", [False, True])
+@pytest.mark.parametrize("method", ["adapters", PEFT])
+def test_speech_encoders_have_two_trained_places_a_layer(
+    model_class, config_class, pre_norm, method
+):
+    model = model_class(config_class(**TINY_SPEECH, do_stable_layer_norm=pre_norm)).eval()
+    finetuning.train_only(model, method)
+    places = 0
+    for module in model.modules():
+        places += isinstance(module, finetuning.Bottleneck) or hasattr(module, "lora_A")
+    assert places == 2 * TINY["num_hidden_layers"]
     check_gradients(model, model(torch.randn(1, 400)).last_hidden_state.square().sum())
 
 
-def test_all_shares_on_the_last_layer_give_its_output(checkpoint):
-    model = computer("BERT", checkpoint)
+def test_all_shares_on_the_last_layer_give_its_output(make_reader):
+    reader = make_reader("BERT")
     with torch.no_grad():
-        plain = model.logits(SHOWN)
-        finetuning.add_modules(model.encoder, {"weighted_sum": True})
-        assert not torch.allclose(model.logits(SHOWN), plain, atol=1e-4)
-        model.encoder.layer_shares[-1] = 1e4
-        assert torch.allclose(model.logits(SHOWN), plain, atol=1e-5)
+        logits = reader.logits(INPUTS)
+        finetuning.add_modules(reader.encoder, {"weighted_sum": True})
+        assert not torch.allclose(reader.logits(INPUTS), logits, atol=1e-4)
+        reader.encoder.layer_shares[-1] = 1e4
+        assert torch.allclose(reader.logits(INPUTS), logits, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
-@pytest.mark.parametrize("device", [PEFT])
-def test_lora_merges_into_the_encoder(family, device, checkpoint):
-    model = computer(family, checkpoint)
-    names = set(model.state_dict())
-    finetuning.train_only(model.encoder, device)
-    learnt = {
-        name: weight for name, weight in model.encoder.named_parameters() if weight.requires_grad
-    }
-    assert learnt
-    assert all(finetuning.RANK in weight.shape for weight in learnt.values())
-    check_gradients(model.encoder, model.logits(SHOWN).sum())
+@pytest.mark.parametrize("method", [PEFT])
+def test_lora_merges_into_the_encoder(family, method, make_reader):
+    reader = make_reader(family)
+    names = set(reader.state_dict())
+    finetuning.train_only(reader.encoder, method)
+    low_rank = [weight for weight in reader.encoder.parameters() if weight.requires_grad]
+    assert low_rank
+    assert all(finetuning.RANK in weight.shape for weight in low_rank)
+    check_gradients(reader.encoder, reader.logits(INPUTS).sum())
     with torch.no_grad():
-        before = model.logits(SHOWN)
-        for weight in learnt.values():
+        logits_before = reader.logits(INPUTS)
+        for weight in low_rank:
             weight.normal_(std=0.5)
-        changed = model.logits(SHOWN)
-        finetuning.merge_lora(model.encoder)
-        assert set(model.state_dict()) == names
-        assert not torch.allclose(changed, before, atol=1e-3)
-        assert torch.allclose(model.logits(SHOWN), changed, atol=1e-4)
+        logits = reader.logits(INPUTS)
+        assert not torch.allclose(logits, logits_before, atol=1e-3)
+        finetuning.merge_lora(reader.encoder)
+        assert set(reader.state_dict()) == names
+        assert torch.allclose(reader.logits(INPUTS), logits, atol=1e-4)
 
 
-def test_what_a_method_does_not_fit_is_one_sentence(monkeypatch):
-    small = MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16)
-    mobile = make_encoder(small.to_dict())
-    refused("adapters find 12 places", finetuning.train_only, mobile, "adapters")
-    assert not finetuning.added_modules(mobile)
+def test_adapters_are_refused_where_layers_have_other_places():
+    config = MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16)
+    encoder = make_encoder(config.to_dict())
+    refused("adapters find 12 places", finetuning.train_only, encoder, "adapters")
+    assert not finetuning.added_modules(encoder)
+
+
+def test_lora_needs_peft(monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match="--trained lora needs the extra peft"):
-        finetuning.train_only(mobile, "lora")
+        finetuning.train_only(nn.Linear(2, 2), "lora")

@@ -1,4 +1,7 @@
-"""Samples, frames, units and seconds agree to the sample."""
+"""Tests of the conversions between samples, frames, units and seconds, to the sample."""
+
+import math
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -9,10 +12,16 @@ from hypothesis import strategies as st
 from speechssl.metrics import frame_f1
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
-KERNELS, STRIDES = (10, 3, 3, 3, 3, 2, 2), (5, 2, 2, 2, 2, 2, 2)
+KERNELS = (10, 3, 3, 3, 3, 2, 2)
+STRIDES = (5, 2, 2, 2, 2, 2, 2)
 HUBERT = FrameGrid.of_convolutions(16_000, KERNELS, STRIDES)
 grids = st.sampled_from(
-    [HUBERT, FrameGrid(16_000, 160, 400), FrameGrid(22_050, 441, 441), FrameGrid(8_000, 80, 201)]
+    [
+        HUBERT,
+        FrameGrid(16_000, hop=160, receptive=400),
+        FrameGrid(22_050, hop=441, receptive=441),
+        FrameGrid(8_000, hop=80, receptive=201),
+    ]
 )
 run_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(
     lambda lengths: RunLength(np.arange(len(lengths)) % 3, np.array(lengths))
@@ -23,21 +32,20 @@ run_lengths = st.lists(st.integers(1, 9), min_size=1, max_size=12).map(
 def test_frames_are_what_convolutions_give(samples):
     length = samples
     for kernel, stride in zip(KERNELS, STRIDES, strict=True):
-        sound = torch.zeros(1, 1, max(length, kernel))
-        length = (
-            torch.nn.functional.conv1d(sound, torch.zeros(1, 1, kernel), stride=stride).shape[-1]
-            if length >= kernel
-            else 0
-        )
+        if length < kernel:
+            length = 0
+            break
+        sound, weight = torch.zeros(1, 1, length), torch.zeros(1, 1, kernel)
+        length = torch.nn.functional.conv1d(sound, weight, stride=stride).shape[-1]
     assert HUBERT.frames(samples) == length
 
 
 @given(grids, st.integers(1, 2000))
-def test_samples_for_is_the_least_number_that_gives_the_frames(grid, frames):
-    least = grid.samples_for(frames)
-    assert grid.frames(least) == frames
-    assert grid.frames(least - 1) == frames - 1
-    assert grid.frames(least + grid.hop - 1) == frames
+def test_samples_for_is_the_smallest_number_that_gives_the_frames(grid, frames):
+    smallest = grid.samples_for(frames)
+    assert grid.frames(smallest) == frames
+    assert grid.frames(smallest - 1) == frames - 1
+    assert grid.frames(smallest + grid.hop - 1) == frames
 
 
 @given(grids, st.integers(1, 60))
@@ -71,7 +79,8 @@ def test_unit_at_is_the_unit_of_the_frame(runs):
     owners = np.repeat(np.arange(len(runs)), runs.lengths)
     assert [runs.unit_at(frame) for frame in range(runs.frames)] == owners.tolist()
     assert runs.unit_at(-3) == 0
-    assert runs.unit_at(runs.frames) == runs.unit_at(runs.frames + 99) == len(runs) - 1
+    assert runs.unit_at(runs.frames) == len(runs) - 1
+    assert runs.unit_at(runs.frames + 99) == len(runs) - 1
 
 
 @given(grids, run_lengths, st.data())
@@ -79,7 +88,8 @@ def test_spans_of_units_survive_seconds(grid, runs, data):
     first = data.draw(st.integers(0, len(runs) - 1))
     last = data.draw(st.integers(first, len(runs) - 1))
     start, end = interval_of_units(grid, runs, first, last)
-    assert start < end <= grid.samples_for(runs.frames) / grid.sample_rate
+    assert start < end
+    assert end <= grid.samples_for(runs.frames) / grid.sample_rate
     assert units_of_interval(grid, runs, start, end) == (first, last)
 
 
@@ -88,42 +98,50 @@ def test_no_span_of_units_fits_better(grid, runs, data):
     total = grid.samples_for(runs.frames)
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, total - 1))
-    gold = first / grid.sample_rate, (last + 1) / grid.sample_rate
-    found = frame_f1(interval_of_units(grid, runs, *units_of_interval(grid, runs, *gold)), [gold])
-    count = len(runs)
-    best = max(
-        frame_f1(interval_of_units(grid, runs, i, j), [gold])
-        for i in range(count)
-        for j in range(i, count)
-    )
-    assert found == pytest.approx(best) and found > 0
+    gold = first / grid.sample_rate, (last + 1) / grid.sample_rate  # seconds
+
+    def score(first_unit, last_unit):
+        return frame_f1(interval_of_units(grid, runs, first_unit, last_unit), [gold])
+
+    spans = combinations_with_replacement(range(len(runs)), 2)
+    best = max(score(*span) for span in spans)
+    assert best > 0
+    assert score(*units_of_interval(grid, runs, *gold)) == pytest.approx(best)
 
 
 @given(grids, run_lengths, st.integers(0, 10_000))
 def test_the_last_unit_ends_where_the_recording_does(grid, runs, beyond):
-    # all lengths that give so many frames
+    # any length that gives this number of frames
     samples = grid.samples_for(runs.frames) + beyond % grid.hop
     assert grid.frames(samples) == runs.frames
     runs = RunLength(runs.units, runs.lengths, samples / grid.sample_rate)
     last = len(runs) - 1
     start, end = interval_of_units(grid, runs, last, last)
-    assert grid.sample(end) == samples and start < end
+    assert start < end
+    assert grid.sample(end) == samples
     assert units_of_interval(grid, runs, start, end) == (last, last)
-    if last:
-        assert interval_of_units(grid, runs, last - 1, last - 1)[1] == start
+    if last > 0:
+        _, end_before = interval_of_units(grid, runs, last - 1, last - 1)
+        assert end_before == start
 
 
 def test_the_last_unit_of_a_padded_recording_is_not_empty():
-    # the last frame begins at sample 1,000
-    runs = RunLength(np.array([1, 2]), np.array([3, 1]), 900 / 16_000)
+    # the last frame begins at sample 1,000, after the end of the recording
+    runs = RunLength(np.array([1, 2]), np.array([3, 1]), seconds=900 / 16_000)
     assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
 
 
-def test_what_is_refused():
-    inf = float("inf")
-    for start, end in ((1.0, 1.0), (2.0, 1.0), (float("nan"), 1.0), (0.0, inf)):
-        with pytest.raises(ValueError, match="is not an interval"):
-            units_of_interval(HUBERT, RunLength(np.array([1]), np.array([9])), start, end)
-    for first, last in ((-1, 0), (1, 0), (0, 2)):
-        with pytest.raises(ValueError, match="not among 2 units"):
-            interval_of_units(HUBERT, RunLength(np.array([1, 2]), np.array([3, 4])), first, last)
+@pytest.mark.parametrize(
+    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf)]
+)
+def test_an_empty_or_infinite_interval_is_refused(start, end):
+    runs = RunLength(np.array([1]), np.array([9]))
+    with pytest.raises(ValueError, match="is not an interval"):
+        units_of_interval(HUBERT, runs, start, end)
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2)])
+def test_a_span_beyond_the_units_is_refused(first, last):
+    runs = RunLength(np.array([1, 2]), np.array([3, 4]))
+    with pytest.raises(ValueError, match="not among 2 units"):
+        interval_of_units(HUBERT, runs, first, last)

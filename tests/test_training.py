@@ -1,7 +1,8 @@
-"""The Trainer adapter: resumed runs end with the same bits, bad gradients are dropped, schedules
-keep their horizon."""
+"""Tests of the adapter over Trainer: resumed runs end with the same bits, gradients that are not
+finite are dropped, and the best checkpoint on held-out items is kept."""
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from .files import read_lines
 
 
 class Toy(nn.Module):
-    """A regression with dropout: the state of the random generator decides the weights too."""
+    """This regression has dropout, so that the random generator decides its weights too."""
 
     def __init__(self):
         super().__init__()
@@ -27,108 +28,138 @@ class Toy(nn.Module):
         return {"loss": loss, "error": loss.detach().sqrt()}
 
 
-def batch(step):
-    x = torch.from_numpy(
-        np.random.default_rng([7, step]).standard_normal((8, 4)).astype(np.float32)
-    )
+def make_batch(step):
+    rng = np.random.default_rng([7, step])
+    x = torch.from_numpy(rng.standard_normal((8, 4)).astype(np.float32))
     return {"x": x, "y": x.sum(1)}
 
 
-def options(**changes):
-    return TrainingOptions(
-        **{"steps": 10, "learning_rate": 1e-2, "warmup_steps": 2, "save_every": 3, "log_every": 1}
-        | changes
-    )
+def make_broken_batch(step):
+    """Make a batch whose loss and gradient are NaN."""
+    return make_batch(step) | {"y": torch.full((8,), float("nan"))}
 
 
-def weights(model):
-    return torch.cat([p.detach().ravel() for p in model.parameters()])
+def kill_at(step_of_kill):
+    """Return a function that makes batches, and ends the run as if it was killed at this step."""
 
-
-def trained(folder, make=batch, **changes):
-    model = Toy()
-    return fit(model, make, options(**changes), folder), weights(model)
-
-
-def logged(folder):
-    return read_lines(folder / "log.jsonl")
-
-
-def killing(at):
     def make(step):
-        if step == at:
+        if step == step_of_kill:
             raise KeyboardInterrupt
-        return batch(step)
+        return make_batch(step)
 
     return make
 
 
-def test_training_lowers_the_loss_and_says_what_it_did(tmp_path, capsys):
-    result, _ = trained(tmp_path, steps=60, save_every=100)
+def make_options(**changes):
+    options = {
+        "steps": 10,
+        "learning_rate": 1e-2,
+        "warmup_steps": 2,
+        "save_every": 3,
+        "log_every": 1,
+    }
+    return TrainingOptions(**options | changes)
+
+
+def flatten_weights(model):
+    return torch.cat([p.detach().ravel() for p in model.parameters()])
+
+
+def train(folder, make=make_batch, **changes):
+    """Train a toy. Returns the result of `fit` and the weights at the end."""
+    model = Toy()
+    result = fit(model, make, make_options(**changes), folder)
+    return result, flatten_weights(model)
+
+
+def read_log(folder, name):
+    """Return the lines of the log that have an entry of this name."""
+    return [line for line in read_lines(folder / "log.jsonl") if name in line]
+
+
+def read_curve(folder, name):
+    """Return (step, value) of every line of the log that has an entry of this name."""
+    return [(line["step"], line[name]) for line in read_log(folder, name)]
+
+
+def test_training_lowers_the_loss_and_reports_on_stderr(tmp_path, capsys):
+    result, _ = train(tmp_path, steps=60, save_every=100)
     out, err = capsys.readouterr()
     assert out == ""
     assert "'loss'" in err
-    losses = [row["loss"] for row in logged(tmp_path) if "loss" in row]
-    assert result["steps"] == len(losses) == 60
-    assert result["skipped"] == 0
+    losses = [loss for _, loss in read_curve(tmp_path, "loss")]
+    assert len(losses) == 60
     assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:10])
-    assert result["loss"] == losses[-1]  # of the last logging interval
+    assert result["steps"] == 60
+    assert result["skipped"] == 0
+    assert result["loss"] == losses[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("at", "more"),  # before the first checkpoint, between two
-    [(2, {}), (7, {"horizon": 20, "schedule": "cosine"})],
+    ("step_of_kill", "schedule"),
+    [
+        (2, {}),  # before the first checkpoint, of step 3
+        (7, {"horizon": 20, "schedule": "cosine"}),  # between two checkpoints
+    ],
 )
-def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, at, more):
-    _, whole = trained(tmp_path / "whole", **more)
+def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, step_of_kill, schedule):
+    _, expected = train(tmp_path / "whole", **schedule)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "killed", killing(at), **more)
-    result, resumed = trained(tmp_path / "killed", **more)
+        train(tmp_path / "killed", kill_at(step_of_kill), **schedule)
+    result, weights = train(tmp_path / "killed", **schedule)
     assert result["steps"] == 10
-    assert torch.equal(resumed, whole)
+    assert torch.equal(weights, expected)
 
 
 @pytest.mark.slow
 def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path):
-    def make(step):
-        return batch(step) if step != 4 else broken_batch(step)
+    def break_step_4(step):
+        return make_broken_batch(step) if step == 4 else make_batch(step)
 
-    same = {"schedule": "constant", "horizon": 20}
-    _, before = trained(tmp_path / "before", steps=4, **same)
-    result, after = trained(tmp_path / "after", make, steps=5, **same)
+    schedule = {"schedule": "constant", "horizon": 20}
+    _, weights_before = train(tmp_path / "before", steps=4, **schedule)
+    result, weights_after = train(tmp_path / "after", break_step_4, steps=5, **schedule)
     assert result["skipped"] == 1
-    assert torch.equal(before, after)
-    result, later = trained(tmp_path / "later", make, steps=8, **same)
-    assert (result["steps"], result["skipped"]) == (8, 1)
-    assert torch.isfinite(later).all()
-    assert not torch.equal(before, later)
+    assert torch.equal(weights_before, weights_after)
+    result, weights_later = train(tmp_path / "later", break_step_4, steps=8, **schedule)
+    assert result["steps"] == 8
+    assert result["skipped"] == 1
+    assert torch.isfinite(weights_later).all()
+    assert not torch.equal(weights_before, weights_later)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_dropped_batch_does_not_spoil_the_log(tmp_path, capsys, accumulation):
-    """Not its own interval, of which the other steps are shown, and none of those after it."""
+def test_a_dropped_update_does_not_spoil_the_log(tmp_path, capsys, accumulation):
+    """The log's means are over the other updates of the interval. (Each update takes `accumulation`
+    batches.)"""
+    dropped = 4  # update
 
     class Numbered(Toy):
+        """This toy also returns the number of its batch, whose mean the log shows."""
+
         def forward(self, number, **inputs):
             return super().forward(**inputs) | {"number": number, "vector": inputs["x"]}
 
-    def make(step):
-        return (broken_batch if step == 4 * accumulation else batch)(step) | {
-            "number": torch.tensor(float(step))
-        }
+    def make(number):
+        batch = make_batch(number)
+        if number == dropped * accumulation:
+            batch = make_broken_batch(number)
+        return batch | {"number": torch.tensor(float(number))}
 
-    result = fit(Numbered(), make, options(log_every=5, accumulation=accumulation), tmp_path)
-    rows = [row for row in logged(tmp_path) if "loss" in row]
-    used = [s for s in range(5 * accumulation) if s // accumulation != 4]
-    assert [row["step"] for row in rows] == [5, 10]
-    assert all(np.isfinite(row["loss"]) for row in rows)
-    assert rows[0]["number"] == np.mean(used)
-    assert "vector" not in rows[0]
-    assert np.isfinite([row["error"] for row in rows]).all()
+    options = make_options(log_every=5, accumulation=accumulation)
+    result = fit(Numbered(), make, options, tmp_path)
     assert result["skipped"] == 1
-    assert result["loss"] == rows[-1]["loss"]
-    assert np.isfinite(next(row["train_loss"] for row in logged(tmp_path) if "train_loss" in row))
+    lines = read_log(tmp_path, "loss")
+    assert [line["step"] for line in lines] == [5, 10]
+    assert np.isfinite([line["loss"] for line in lines]).all()
+    assert np.isfinite([line["error"] for line in lines]).all()
+    batches_used = [n for n in range(5 * accumulation) if n // accumulation != dropped]
+    assert lines[0]["number"] == np.mean(batches_used)
+    assert "vector" not in lines[0]  # it is more than one number
+    assert result["loss"] == lines[-1]["loss"]
+    (summary,) = read_log(tmp_path, "train_loss")
+    assert np.isfinite(summary["train_loss"])
     assert len(re.findall("step 4: dropped", capsys.readouterr().err)) == 1
 
 
@@ -136,163 +167,169 @@ def test_the_log_and_tensorboard_of_a_killed_run_have_every_step_once(tmp_path):
     pytest.importorskip("tensorboard", reason="an optional extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    trained(tmp_path / "whole")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train(whole)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "killed", killing(5), report_to=("tensorboard",))
-    with (tmp_path / "killed/log.jsonl").open("a") as file:
-        file.write('{"step": ')  # the kill cut a line short
-    trained(tmp_path / "killed", report_to=("tensorboard",))
-    rows = [
-        [row for row in logged(tmp_path / name) if "loss" in row] for name in ("whole", "killed")
-    ]
-    whole, killed = ([(row["step"], row["loss"], row["error"]) for row in of] for of in rows)
-    assert whole == killed
-    assert [step for step, *_ in killed] == list(range(1, 11))
+        train(killed, kill_at(5), report_to=("tensorboard",))
+    with (killed / "log.jsonl").open("a") as file:
+        file.write('{"step": ')  # a line that the kill cut short
+    train(killed, report_to=("tensorboard",))
+    steps = list(range(1, 11))
+    losses = read_curve(killed, "loss")
+    assert [step for step, _ in losses] == steps
+    assert losses == read_curve(whole, "loss")
+    assert read_curve(killed, "error") == read_curve(whole, "error")
     folders = {path.parent for path in tmp_path.rglob("events.out.*")}
-    assert folders == {tmp_path / "killed/tensorboard"}  # one run, for TensorBoard
-    curves = EventAccumulator(str(*folders)).Reload()
-    assert [(e.step, e.value) for e in curves.Scalars("train/loss")] == [
-        (step, pytest.approx(loss)) for step, loss, _ in whole
-    ]
-    assert [e.step for e in curves.Scalars("train/error")] == list(range(1, 11))
-
-
-def broken_batch(step):
-    return batch(step) | {"y": torch.full((8,), float("nan"))}
+    assert folders == {killed / "tensorboard"}  # one folder is one run for TensorBoard
+    curves = EventAccumulator(str(killed / "tensorboard")).Reload()
+    shown = [(event.step, event.value) for event in curves.Scalars("train/loss")]
+    assert shown == [(step, pytest.approx(loss)) for step, loss in losses]
+    assert [event.step for event in curves.Scalars("train/error")] == steps
 
 
 @pytest.mark.slow
 def test_too_many_bad_gradients_in_a_row_stop_the_run(tmp_path):
     with pytest.raises(FloatingPointError, match="21 times in a row at step 20"):
-        trained(tmp_path, broken_batch, steps=60)
+        train(tmp_path, make_broken_batch, steps=60)
 
 
 def test_accumulated_batches_weigh_as_one_large_batch(tmp_path):
-    def double(step):
-        halves = [batch(2 * step), batch(2 * step + 1)]
-        return {name: torch.cat([half[name] for half in halves]) for name in ("x", "y")}
+    class WithoutDropout(Toy):
+        """Dropout would differ between one large batch and two small ones."""
 
-    class Plain(Toy):
         def __init__(self):
             super().__init__()
-            self.net[2] = nn.Identity()  # dropout would differ
+            self.net[2] = nn.Identity()
 
-    found = []
-    for make, accumulation in ((double, 1), (batch, 2)):
-        model, folder = Plain(), tmp_path / str(accumulation)
-        # A large epsilon and no clipping: else Adam hides the scale of the gradient.
-        fit(
-            model,
-            make,
-            options(accumulation=accumulation, adam_epsilon=1.0, clip=1e9, bf16=False),
-            folder,
-        )
-        found.append((weights(model), [row["loss"] for row in logged(folder) if "loss" in row]))
-    torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
-    assert found[0][1] == pytest.approx(found[1][1], rel=1e-3)
+    def make_large_batch(step):
+        first, second = make_batch(2 * step), make_batch(2 * step + 1)
+        return {name: torch.cat([first[name], second[name]]) for name in ("x", "y")}
+
+    def train_without_dropout(make, accumulation):
+        # without a large epsilon and with clipping, Adam would hide the scale of the gradient
+        options = make_options(accumulation=accumulation, adam_epsilon=1.0, clip=1e9, bf16=False)
+        model, folder = WithoutDropout(), tmp_path / str(accumulation)
+        fit(model, make, options, folder)
+        return flatten_weights(model), [loss for _, loss in read_curve(folder, "loss")]
+
+    weights, losses = train_without_dropout(make_batch, accumulation=2)
+    expected_weights, expected_losses = train_without_dropout(make_large_batch, accumulation=1)
+    torch.testing.assert_close(weights, expected_weights, atol=1e-6, rtol=1e-5)
+    assert losses == pytest.approx(expected_losses, rel=1e-3)
 
 
 # ---- evaluation on held-out items
 
 
-def judged(folder, make=batch, every=2, patience=0, scores=None, lower=False, **changes):
-    """A run that is evaluated; its result, its weights, and the steps at which the model was asked.
-    scores: step -> score; without them it is scored by its own weights, which no other step has."""
-    model, asked = Toy(), []
+class Evaluated(NamedTuple):
+    """A run has been trained and evaluated."""
+
+    result: dict  # of `fit`
+    weights: torch.Tensor  # at the end
+    evaluated: list[torch.Tensor]  # the weights at every evaluation
+
+
+def train_and_evaluate(
+    folder, make=make_batch, every=2, patience=0, scores=None, lower=False, **changes
+):
+    """Train a toy that is evaluated `every` so many steps. scores: one an evaluation, in order;
+    without them the score is the sum of the weights, which differs from step to step."""
+    model, evaluated = Toy(), []
 
     def score():
         assert not model.training
-        asked.append(weights(model))
-        torch.rand(3)  # nothing that is drawn here may change what is learnt
-        return scores[len(asked) - 1] if scores else float(weights(model).sum())
+        evaluated.append(flatten_weights(model))
+        torch.rand(3)  # random numbers of the evaluation must not change the training
+        return scores[len(evaluated) - 1] if scores else float(flatten_weights(model).sum())
 
-    evaluation = Evaluation(EvalOptions(every, "dev", 0, patience), "ff1", 7, score, lower)
-    result = fit(model, make, options(**changes), folder, evaluation=evaluation)
-    return result, weights(model), asked
+    evaluation = Evaluation(
+        EvalOptions(eval_every=every, eval_split="dev", patience=patience),
+        metric="ff1",
+        items=7,
+        score=score,
+        lower=lower,
+    )
+    result = fit(model, make, make_options(**changes), folder, evaluation)
+    return Evaluated(result, flatten_weights(model), evaluated)
 
 
-def test_the_best_checkpoint_is_what_is_left_and_training_is_as_without_evaluation(tmp_path):
-    _, last = trained(tmp_path / "without")
-    result, best, asked = judged(tmp_path / "with", every=4, scores=[0.2, 0.5, 0.5])
-    assert len(asked) == 3  # steps 4 and 8, and the last
-    assert torch.equal(asked[-1], last)
-    assert result["best"] == {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7}
-    assert result["steps"] == 10
-    assert torch.equal(best, asked[1])
-    rows = logged(tmp_path / "with")
-    assert [(row["step"], row["eval_ff1"]) for row in rows if "eval_ff1" in row] == [
-        (4, 0.2),
-        (8, 0.5),
-        (10, 0.5),
-    ]
-    curve = [
-        [(row["step"], row["loss"]) for row in logged(tmp_path / name) if "loss" in row]
-        for name in ("without", "with")
-    ]
-    assert curve[0] == curve[1]
-    assert {p.name for p in (tmp_path / "with").glob("checkpoint-*")} == {
-        "checkpoint-8",
-        "checkpoint-10",
-    }
-    again, kept, asked = judged(tmp_path / "with", every=4, scores=[])
-    assert not asked
-    assert torch.equal(kept, best)
-    assert again == result
+def test_the_model_ends_with_the_weights_of_the_best_checkpoint(tmp_path):
+    run = train_and_evaluate(tmp_path, every=4, scores=[0.2, 0.5, 0.5])
+    assert run.result["steps"] == 10
+    best = {"step": 8, "metric": "ff1", "score": 0.5, "split": "dev", "items": 7}
+    assert run.result["best"] == best
+    assert len(run.evaluated) == 3  # at steps 4 and 8, and at the end
+    assert torch.equal(run.weights, run.evaluated[1])
+    assert read_curve(tmp_path, "eval_ff1") == [(4, 0.2), (8, 0.5), (10, 0.5)]
+    checkpoints = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert checkpoints == {"checkpoint-8", "checkpoint-10"}
+    again = train_and_evaluate(tmp_path, every=4, scores=[])
+    assert again.result == run.result
+    assert torch.equal(again.weights, run.weights)
+    assert not again.evaluated
+
+
+def test_evaluation_does_not_change_the_training(tmp_path):
+    _, expected = train(tmp_path / "without")
+    run = train_and_evaluate(tmp_path / "with", every=4, scores=[0.2, 0.5, 0.5])
+    assert torch.equal(run.evaluated[-1], expected)
+    assert read_curve(tmp_path / "with", "loss") == read_curve(tmp_path / "without", "loss")
 
 
 def test_a_killed_run_remembers_the_best(tmp_path):
-    """By its own weights, whose score rises and falls: killed between checkpoint and
-    evaluation."""
-    whole, best, _ = judged(tmp_path / "whole", lower=True)
+    """The score rises and falls; the kill at step 5 comes after the evaluation of step 4, and before
+    the next one."""
+    whole = train_and_evaluate(tmp_path / "whole", lower=True)
     with pytest.raises(KeyboardInterrupt):
-        judged(tmp_path / "killed", killing(5), lower=True)
-    result, found, _ = judged(tmp_path / "killed", lower=True)
-    used = ("seconds", "peak_gb", "gpu_gb")
-    assert {k: v for k, v in result.items() if k not in used} == {
-        k: v for k, v in whole.items() if k not in used
-    }
-    assert torch.equal(found, best)
-    logs = (logged(tmp_path / name) for name in ("whole", "killed"))
-    lines = [[(row["step"], row["eval_ff1"]) for row in log if "eval_ff1" in row] for log in logs]
-    assert lines[0] == lines[1]
-    assert [step for step, _ in lines[0]] == [2, 4, 6, 8, 10]
+        train_and_evaluate(tmp_path / "killed", kill_at(5), lower=True)
+    resumed = train_and_evaluate(tmp_path / "killed", lower=True)
+    for name in ("seconds", "peak_gb", "gpu_gb"):  # they differ from run to run
+        whole.result.pop(name, None)
+        resumed.result.pop(name, None)
+    assert resumed.result == whole.result
+    assert torch.equal(resumed.weights, whole.weights)
+    scores = read_curve(tmp_path / "killed", "eval_ff1")
+    assert scores == read_curve(tmp_path / "whole", "eval_ff1")
+    assert [step for step, _ in scores] == [2, 4, 6, 8, 10]
 
 
-def test_patience_ends_training_and_a_run_that_was_ended_stays_so(tmp_path):
-    result, best, asked = judged(tmp_path, every=1, patience=2, scores=[0.1, 0.3, 0.2, 0.3, 0.9])
-    assert (result["steps"], result["best"]["step"], len(asked)) == (4, 2, 4)
-    assert torch.equal(best, asked[1])
-    again, kept, asked = judged(tmp_path, every=1, patience=2, scores=[])
-    assert again == result
-    assert torch.equal(kept, best)
-    assert not asked
+def test_patience_ends_training_for_good(tmp_path):
+    scores = [0.1, 0.3, 0.2, 0.3, 0.9]
+    run = train_and_evaluate(tmp_path, every=1, patience=2, scores=scores)
+    assert run.result["best"]["step"] == 2
+    assert run.result["steps"] == 4  # two evaluations after the best
+    assert len(run.evaluated) == 4
+    assert torch.equal(run.weights, run.evaluated[1])
+    again = train_and_evaluate(tmp_path, every=1, patience=2, scores=[])
+    assert again.result == run.result
+    assert torch.equal(again.weights, run.weights)
+    assert not again.evaluated
 
 
 @pytest.mark.parametrize("horizon", [None, 10])
 def test_a_finished_run_is_trained_further(tmp_path, horizon):
-    """With one horizon, to the same bits as a run of that length; without, at the rate that the
-    longer schedule has there."""
-    _, whole = trained(tmp_path / "whole", horizon=horizon)
-    trained(tmp_path / "more", steps=5, horizon=horizon)
-    result, more = trained(tmp_path / "more", horizon=horizon)
-    rows = [row for row in logged(tmp_path / "more") if "loss" in row]
+    """A run of 5 steps becomes one of 10. With a horizon of 10 it ends with the bits of a run of 10
+    steps. Without one, the schedule of the first 5 steps was shorter; the later steps have the
+    rates of the longer schedule."""
+    _, expected = train(tmp_path / "whole", horizon=horizon)
+    train(tmp_path / "longer", steps=5, horizon=horizon)
+    result, weights = train(tmp_path / "longer", horizon=horizon)
     assert result["steps"] == 10
-    assert [row["step"] for row in rows] == list(range(1, 11))
-    assert torch.equal(more, whole) == (horizon == 10)
-    rates = [
-        [row["learning_rate"] for row in logged(tmp_path / name) if "loss" in row]
-        for name in ("whole", "more")
-    ]
-    assert rates[0][5:] == rates[1][5:]
-    assert (rates[0] == rates[1]) == (horizon == 10)
+    assert [step for step, _ in read_curve(tmp_path / "longer", "loss")] == list(range(1, 11))
+    rates = read_curve(tmp_path / "longer", "learning_rate")
+    expected_rates = read_curve(tmp_path / "whole", "learning_rate")
+    assert rates[5:] == expected_rates[5:]
+    has_horizon = horizon is not None
+    assert (rates == expected_rates) == has_horizon
+    assert torch.equal(weights, expected) == has_horizon
 
 
-def test_more_steps_may_find_a_better_model_and_keep_the_best_there_was(tmp_path):
-    first, _, _ = judged(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
+def test_a_longer_run_keeps_the_best_of_the_shorter_one_in_a_folder_that_was_moved(tmp_path):
+    shorter = train_and_evaluate(tmp_path, steps=4, horizon=10, scores=[0.9, 0.1])
     moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved")
-    more, best, asked = judged(moved, horizon=10, scores=[0.2, 0.3, 0.4])
-    assert first["best"] == more["best"]
-    assert more["best"]["step"] == 2
-    assert more["steps"] == 10
-    assert len(asked) == 3
-    assert not any(torch.equal(best, other) for other in asked)
+    longer = train_and_evaluate(moved, horizon=10, scores=[0.2, 0.3, 0.4])
+    assert longer.result["steps"] == 10
+    assert longer.result["best"] == shorter.result["best"]
+    assert longer.result["best"]["step"] == 2
+    assert len(longer.evaluated) == 3  # at steps 6, 8 and 10
+    assert not any(torch.equal(longer.weights, weights) for weights in longer.evaluated)

@@ -46,7 +46,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, Span, data_hash, load_corpus
-from speechssl.encoders.load import shared_encoder
+from speechssl.encoders.load import load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
 from speechssl.eval.spoken_qa import find_recordings
@@ -323,7 +323,7 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     """
     corpus = load_corpus(o.corpus, o.split)
     models = model_folder(o.models)
-    recogniser = load_recogniser(models, o.recogniser, shared_encoder(models), corpus.language)
+    recogniser = load_recogniser(models, o.recogniser, load_shared_encoder(models), corpus.language)
     card = {
         "corpus": o.corpus.resolve().name,
         "split": o.split,

@@ -43,7 +43,7 @@ from speechssl.dual.data import collate, windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import adapt_extractor, choose_device, run_model
 from speechssl.encoders.encoder import remember_last
-from speechssl.encoders.load import hash_weights, shared_encoder
+from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.eval import spoken_qa
 from speechssl.eval.encode import Recording
@@ -58,7 +58,7 @@ from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequenc
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, make_extractor
 
 BM25_K1 = 1.2
 BM25_B = 0.75
@@ -321,10 +321,10 @@ def load_retrievers(
     """
     requests = [parse_system(name) for name in names]
     spoken = {source for _, source, _ in requests if source not in WRITTEN}
-    encoder: Any = shared_encoder(models) if spoken else None
+    encoder: Any = load_shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
-        extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
+        extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
     loader = SourceLoader(models, encoder, extractor, language)
     # systems share sources and embedders
     sources: dict[str, Source] = {}

@@ -19,7 +19,7 @@ import torch
 from speechssl.audio import read_audio
 from speechssl.pretrain.data import training_data
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import features_of
+from speechssl.units.features import load_matching_features
 
 MEASURED = 25  # recordings of a folder
 
@@ -35,7 +35,7 @@ def mutual_information(a: np.ndarray, b: np.ndarray, clusters: int) -> float:
 
 def main(recordings_list: Path, teacher: str, codebook_path: str) -> None:
     codebook = load_codebook(codebook_path)
-    features = features_of(codebook, teacher)
+    features = load_matching_features(codebook, teacher)
 
     def assign_clusters(path: Path) -> np.ndarray:
         """Return the cluster (T,) of every frame."""

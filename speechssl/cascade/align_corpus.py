@@ -55,7 +55,7 @@ from speechssl.data.records import (
 )
 from speechssl.data.squad import find_touched_words, find_word_places
 from speechssl.encoders.encoder import single_threaded
-from speechssl.encoders.load import hash_weights, shared_encoder
+from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import language_of, pieces
 
@@ -156,7 +156,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     `load_recogniser` takes; language: of the texts, en or zh."""
     if is_ctc_head(recogniser):
         folder = model_folder(models)
-        head = load_recogniser(folder, recogniser, shared_encoder(folder))
+        head = load_recogniser(folder, recogniser, load_shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)
         return ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser

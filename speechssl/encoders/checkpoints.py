@@ -115,21 +115,20 @@ def list_first(names: Iterable[str]) -> str:
     return ", ".join(listed[:3]) + (" ..." if len(listed) > 3 else "")
 
 
-# of every published model: kernels and strides of the front end, width of an attention head, and
-# WavLM's largest relative position in frames
-KERNELS = (10, 3, 3, 3, 3, 2, 2)
+# Every published model has these.
+KERNELS = (10, 3, 3, 3, 3, 2, 2)  # of the front end's convolutions
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 HEAD_WIDTH = 64
-MAX_DISTANCE = 800
-# names of weights
+MAX_DISTANCE = 800  # WavLM's largest relative position, in frames
+# Names of weights, from whose shapes the architecture is read.
 POSITIONS = "encoder.pos_conv_embed.conv.parametrizations.weight.original1"
 PROJECTION = "feature_projection.projection."
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture has these properties that do not follow from its weights; None for one that
-    is not stated."""
+    """These properties of an architecture do not follow from the shapes of its weights. None stands
+    for one that is not stated."""
 
     strides: tuple[int, ...] | None = None  # of the front end's convolutions
     heads: int | None = None
@@ -146,7 +145,7 @@ class Architecture:
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
 
-def architecture_of_fairseq(settings: Any, where: str) -> Architecture:
+def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
     """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
     InputError for an activation other than gelu."""
     settings = settings if isinstance(settings, dict) else {}
@@ -202,6 +201,7 @@ class TorchaudioArguments:
     encoder_max_distance: int | None = None
 
     def architecture(self) -> Architecture:
+        """Return the properties that the arguments state."""
         layers = self.extractor_conv_layer_config
         return Architecture(
             strides=tuple(stride for _, _, stride in layers) if layers else STRIDES,
@@ -212,7 +212,7 @@ class TorchaudioArguments:
         )
 
 
-def config_of(
+def make_config(
     stated: Architecture, state: Mapping[str, torch.Tensor], where: str
 ) -> tuple[Any, bool, list[str]]:
     """Return the configuration of transformers, whether the input is normalised, and the
@@ -322,10 +322,11 @@ SETTINGS = (
 def torchaudio_arguments(config: Any) -> dict[str, Any]:
     """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
     rows = SETTINGS if config.model_type == "wavlm" else SETTINGS[:-2]
+    arguments = {name: getattr(config, hugging_face) for hugging_face, name, _ in rows}
     layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
-    return {name: getattr(config, hugging_face) for hugging_face, name, _ in rows} | {
+    return arguments | {
         "extractor_mode": f"{config.feat_extract_norm}_norm",
-        "extractor_conv_layer_config": list(map(list, layers)),
+        "extractor_conv_layer_config": [list(layer) for layer in layers],
         "aux_num_out": None,
     }
 
@@ -356,10 +357,11 @@ NO_MASK = "a mask embedding of zeros, which only training uses"
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of an encoder have the names of their library, without a prefix."""
+    """These weights of an encoder have been read from a file or a bundle. Their names are those of
+    their library, without the prefix that they have inside a larger model."""
 
-    name: str
-    where: str  # for messages
+    name: str  # of the encoder
+    where: str  # file or bundle, for messages
     kind: str  # torchaudio or fairseq
     state: dict[str, torch.Tensor]
     left_out: list[str]  # names of weights that are not the encoder's
@@ -385,7 +387,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     no_mask = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    config, normalise, guesses = config_of(replace(stated, norm=norm), state, where)
+    config, normalise, guesses = make_config(replace(stated, norm=norm), state, where)
     # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
@@ -487,7 +489,7 @@ def read_file(path: Path) -> Weights:
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
-        stated = architecture_of_fairseq(plain(settings), str(path))
+        stated = read_fairseq_architecture(plain(settings), str(path))
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
@@ -523,19 +525,20 @@ def _read_arguments(path: Path) -> Architecture:
 
 
 def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Remove the prefix of the encoder inside a larger model from its names, and "model." from the
-    others."""
+    """Remove from the names the prefix that the encoder has inside a larger model, and "model."
+    from the names of other weights of that model."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
     outer = "model." if prefix.startswith("model.") else ""
-    return {
-        name.removeprefix(prefix if name.startswith(prefix) else outer): tensor
-        for name, tensor in state.items()
-    }
+    renamed = {}
+    for name, tensor in state.items():
+        beginning = prefix if name.startswith(prefix) else outer
+        renamed[name.removeprefix(beginning)] = tensor
+    return renamed
 
 
 def _without_extras(
     state: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """Return the encoder's weights, and the names of those that are known not to be its own."""
+    """Return the encoder's weights, and the names of the `EXTRAS`, which are left out."""
     left_out = sorted(name for name in state if is_extra(name))
     return {name: tensor for name, tensor in state.items() if name not in left_out}, left_out

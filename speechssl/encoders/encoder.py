@@ -28,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
 
 BLOCK = 1 << 20  # samples whose moments are computed at a time
-LONG_PIECES = 15  # so many pieces (10 minutes) or more have a progress bar
+LONG_PIECES = 15  # pieces (10 minutes) from which on a recording has a progress bar
 # A `SharedEncoder` that is asked for the last layer computes and remembers all layers of a
 # recording if they take at most so many bytes.
 REMEMBERED_BYTES = 2**28
@@ -222,7 +222,7 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
 
 @dataclass
 class Memory:
-    """A memory holds what a `SharedEncoder` has computed of the samples that it encoded last."""
+    """A memory holds the layers that a `SharedEncoder` computed of its last samples."""
 
     samples: np.ndarray
     all_layers: torch.Tensor | None = None  # (L + 1, T, D)

@@ -34,9 +34,13 @@ from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
 NAME, PHONES = "hama", "hama:phones"
-LAYERS, WIDTH, HEADS, KERNEL, SYMBOLS = 4, 144, 4, 31, 191
-WINDOW, HOP = 400, 160  # samples, of the spectrum
-BINS, MELS = 201, 80  # of the spectrum
+LAYERS = 4
+WIDTH = 144
+HEADS = 4
+KERNEL = 31  # of the depthwise convolution, in frames
+SYMBOLS = 191  # with the blank
+WINDOW, HOP = 400, 160  # of the spectrum, in samples
+BINS, MELS = 201, 80  # of the spectrum: frequencies, and bands of the mel scale
 BOUNDARY = "<wb>"  # the last symbol but the blank
 GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t is sample 320 t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
@@ -47,25 +51,27 @@ def load_hama(
 ) -> SpeechEncoder:
     """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
     InputError for another name or precision."""
-    as_phones = str(name) == PHONES
+    gives_phones = str(name) == PHONES
     if precision != "fp32":
         raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
     if (Path(name) / "config.json").is_file():
-        model, title = read_folder(Path(name)), Path(name).name
+        title = Path(name).name
+        model = read_folder(Path(name))
     elif str(name) in (NAME, PHONES):
-        model, title = Conformer.of(read_tensors(package_file("asr_waveform.hama"))), str(name)
+        title = str(name)
+        model = Conformer.of(read_tensors(find_package_file("asr_waveform.hama")))
     else:
         raise InputError(f"there is no encoder {name}; give {NAME} or {PHONES}")
     card = Path(name) / "card.json"
-    state = [x.numpy().tobytes() for x in model.state_dict().values()]
+    weights = [x.numpy().tobytes() for x in model.state_dict().values()]
     return SpeechEncoder(
         name=title,
-        engine=PhoneEngine(model, device) if as_phones else HamaEngine(model, device),
+        engine=PhoneEngine(model, device) if gives_phones else HamaEngine(model, device),
         grid=GRID,
-        layers=0 if as_phones else LAYERS,
-        width=model.blank if as_phones else WIDTH,
+        layers=0 if gives_phones else LAYERS,
+        width=model.blank if gives_phones else WIDTH,
         normalise=False,
-        hash=hash_bytes(PHONES.encode() if as_phones else b"", *state),
+        hash=hash_bytes(PHONES.encode() if gives_phones else b"", *weights),
         card=read_json(card) if card.is_file() else {},
         chunking=CHUNKING,
     )
@@ -103,11 +109,12 @@ def read_folder(folder: Path) -> Conformer:
 
 def phone_symbols() -> list[str]:
     """Return the K symbols of `hama:phones`, `<wb>` the last."""
-    return [*read_json(package_file("g2p_vocab.json"))["decoder"], BOUNDARY]
+    return [*read_json(find_package_file("g2p_vocab.json"))["decoder"], BOUNDARY]
 
 
-def package_file(name: str) -> Path:
-    """Find a file among the assets of the package, which is not imported. Raises MissingExtra."""
+def find_package_file(name: str) -> Path:
+    """Find a file among the assets of the package hama, which is not imported. Raises
+    MissingExtra."""
     spec = find_spec("hama")
     if spec is None or spec.origin is None:
         raise MissingExtra("the encoder hama", "hama")
@@ -118,17 +125,17 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a file of hama's engine: a table of names, types, shapes and offsets, then the numbers,
     which are converted to float32."""
     with path.open("rb") as file:
-        file.seek(8)  # after the magic word, the version and the kind
+        file.seek(8)  # after the magic word, the version and the kind of file
         (count,) = _unpack(file, "I")
         table = []
         for _ in range(count):
-            (length,) = _unpack(file, "H")
-            name = file.read(length).decode()
-            kind, rank = _unpack(file, "BB")
+            (name_length,) = _unpack(file, "H")
+            name = file.read(name_length).decode()
+            is_half, rank = _unpack(file, "BB")
             shape = _unpack(file, f"{rank}I")
-            offset, _ = _unpack(file, "QQ")
-            table.append((name, np.float16 if kind else np.float32, shape, offset))
-        start = -(-file.tell() // 16) * 16  # aligned
+            offset, _size_in_bytes = _unpack(file, "QQ")
+            table.append((name, np.float16 if is_half else np.float32, shape, offset))
+        start = math.ceil(file.tell() / 16) * 16  # the numbers are aligned to 16 bytes
     content = path.read_bytes()
     tensors = {}
     for name, dtype, shape, offset in table:
@@ -220,8 +227,8 @@ class Conformer(nn.Module):
 
     @classmethod
     def of(cls, tensors: dict[str, torch.Tensor]) -> Conformer:
-        """Make the model of the package's tensors. Tensors that were folded or transposed for the
-        export have numbers instead of names, in the order of the layers."""
+        """Make the model from the package's tensors. Those that were folded or transposed for the
+        export to ONNX have numbers instead of names, and stand in the order of the layers."""
         model = cls()
         with torch.device("meta"):
             names = [name for name, _ in cls().named_parameters()]
@@ -233,9 +240,9 @@ class Conformer(nn.Module):
         convolutions = iter([x for name, x in tensors.items() if "onnx::Conv" in name])
         products = iter([x for name, x in tensors.items() if "onnx::MatMul" in name])
         for name in names:
-            published = f"acoustic_model.model.{name}"
-            if published in tensors:
-                state[name] = tensors[published]
+            name_in_package = f"acoustic_model.model.{name}"
+            if name_in_package in tensors:
+                state[name] = tensors[name_in_package]
             elif name.startswith("stem") or "depthwise" in name:
                 state[name] = next(convolutions)
         for block in range(LAYERS):

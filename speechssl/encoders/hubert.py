@@ -9,7 +9,7 @@
 Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with
 layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the
 last layer, which is left to the caller. The functions here work on transformers' modules, or on
-those of `modules_of`, in any type: weights are cast to that of the input where they are used.
+those of `make_modules`, in any type: weights are cast to that of the input where they are used.
 
 Letters: B utterances, N samples, T frames, C channels, K kernel size, D width, H heads.
 """
@@ -125,11 +125,12 @@ def group_norm_statistics(
     count = torch.full((len(samples),), windows.shape[1], device=samples.device)
     if lengths is not None:
         count = (lengths - weight.shape[1]) // layer.conv.stride[0] + 1
-    own = before_end(count, windows.shape[1])
+    is_speech = before_end(count, windows.shape[1])  # False for windows of padding
     total: Any = 0
     squares: Any = 0
-    for part, is_own in zip(windows.split(WINDOWS, 1), own.split(WINDOWS, 1), strict=True):
-        part = part.double() * is_own[..., None]
+    blocks = zip(windows.split(WINDOWS, 1), is_speech.split(WINDOWS, 1), strict=True)
+    for part, is_speech_of_part in blocks:
+        part = part.double() * is_speech_of_part[..., None]
         total = total + part.sum(1)
         squares = squares + part.transpose(1, 2) @ part
     mean = total / count[:, None]
@@ -240,9 +241,9 @@ def transform(
     x = projection.dropout(linear(projection.projection, x))
     attended = None
     if frames is not None:
-        own = before_end(frames, x.shape[1])
-        x = x.masked_fill(~own[..., None], 0)  # the padding of the positional convolution
-        attended = own[:, None, None]
+        is_speech = before_end(frames, x.shape[1])
+        x = x.masked_fill(~is_speech[..., None], 0)  # as the positional convolution itself pads
+        attended = is_speech[:, None, None]
     if mask is not None:
         x = torch.where(mask[..., None], model.masked_spec_embed.to(x.dtype), x)
     x = x + F.gelu(convolve_positions(encoder.pos_conv_embed.conv, x))
@@ -302,13 +303,13 @@ def layer_norm(norm: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 class UninitialisedLinear(nn.Linear):
-    """The weights of this linear map are not initialised, which takes a while: they are read from a
-    file."""
+    """The weights of this linear map are not initialised, which would take a while, because they
+    are read from a file."""
 
     def reset_parameters(self) -> None: ...
 
 
-def modules_of(config: Any) -> nn.Module:
+def make_modules(config: Any) -> nn.Module:
     """Make the modules of transformers' HubertModel or Wav2Vec2Model for inference, under the same
     names and with weights to be loaded. This avoids the import of transformers, which takes
     seconds. config: of an architecture that `is_known`."""
@@ -359,6 +360,7 @@ def _make_convolution(config: Any, n: int) -> nn.Module:
 
 
 def _make_layer(config: Any) -> nn.Module:
+    """Make a transformer layer."""
     width, inside = config.hidden_size, config.intermediate_size
     projections = {f"{x}_proj": UninitialisedLinear(width, width) for x in ("k", "v", "q", "out")}
     return _make_module(
@@ -379,6 +381,7 @@ def _make_layer(config: Any) -> nn.Module:
 
 
 def dtype_of(precision: str) -> torch.dtype:
+    """Return the type of weights for fp32 or bf16."""
     return torch.float32 if precision == "fp32" else torch.bfloat16
 
 

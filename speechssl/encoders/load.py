@@ -45,7 +45,7 @@ from speechssl.encoders.engines import (
     WhisperEngine,
 )
 from speechssl.encoders.hama import is_hama, load_hama
-from speechssl.encoders.hubert import TorchEngine, is_known, modules_of
+from speechssl.encoders.hubert import TorchEngine, is_known, make_modules
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.processes import cpu_capabilities, has_bf16
@@ -116,7 +116,7 @@ def load_encoder(
                 "--precision"
             )
         return load_s3prl(str(name))
-    folder = models_encoder(name)
+    folder = find_encoder(name)
     if is_hama(folder):
         _read_card(Path(folder))
         device, _ = _find_device(device)
@@ -191,7 +191,7 @@ def _find_device(device: str) -> tuple[str, bool]:
     return device, on_cpu
 
 
-def shared_encoder(models: Path) -> SharedEncoder:
+def load_shared_encoder(models: Path) -> SharedEncoder:
     """Load the encoder of a folder of models, to be shared by systems."""
     return SharedEncoder(load_encoder(models / "encoder"))
 
@@ -239,11 +239,11 @@ def load_checkpoint(
     """Load the model itself, to train it further.
 
     overrides: settings that a file does not state, which take precedence over those that it states.
-    weights_alone: the modules of `modules_of` suffice, where our engines are used.
+    weights_alone: the modules of `make_modules` suffice, where our engines are used.
     Raises InputError as `load_encoder` does, and for `overrides` with a Hugging Face model, which
     states all settings.
     """
-    name = models_encoder(name)
+    name = find_encoder(name)
     if str(name).startswith(BUNDLE) or Path(name).is_file():
         weights = read_weights(name)
         model, normalise, guesses = translate(weights, overrides)
@@ -278,7 +278,7 @@ def load_checkpoint(
     return loaded
 
 
-def models_encoder(name: str | Path) -> str | Path:
+def find_encoder(name: str | Path) -> str | Path:
     """Return the encoder in a folder of models or a shipped set of this name; else the name
     itself."""
     for models in (Path(name), SHIPPED / str(name)):
@@ -343,7 +343,7 @@ def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkp
         )
         if not fits:
             return None
-        model = modules_of(config)
+        model = make_modules(config)
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
         normalise = bool(extractor.do_normalize)
     except Exception:

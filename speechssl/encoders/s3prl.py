@@ -1,5 +1,5 @@
-"""s3prl's upstreams are encoders, our encoders are an upstream of s3prl, and s3prl 0.4.18 is given
-what it needs to run on current packages.
+"""s3prl's upstreams can be used as encoders, and our encoders as an upstream of s3prl; s3prl 0.4.18
+gets stand-ins for what current packages no longer have.
 
 `s3prl:NAME` is an upstream that fetches its own checkpoint (`s3prl:wavlm_base_plus`,
 `s3prl:fbank`), `s3prl:NAME@PATH` an upstream with a checkpoint of yours
@@ -13,8 +13,8 @@ After `register()`, `speechssl` is an upstream, and its checkpoint whatever `loa
     register()
     upstream = S3PRLUpstream("speechssl", path_or_url="exp/hubert-2/encoder")
 
-s3prl's programs are run through this module, which registers the upstream first. It is frozen:
-their `-f` trains nothing of it.
+s3prl's programs are run through this module, which registers the upstream first. The upstream is
+frozen: their option `-f` trains nothing of it.
 
     python -m speechssl.encoders.s3prl s3prl.run_downstream -m train -u speechssl -k \\
       exp/hubert-2/encoder -d TASK ...
@@ -155,20 +155,24 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
                 width = smaller_width
         return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
 
-    # `step` is a length with one frame more than `step` - 1; most front ends see 25 ms, unpadded
+    # The length `step` has one frame more than `step` - 1. Most front ends see 25 ms (400 samples),
+    # unpadded, so that the first guess is right.
     hop = upstream.get_downsample_rates("hidden_states")
     step = 400 + 10 * hop
     if count(step - 1) + 1 != count(step):
-        step = next_step(next((n for n in (4_000, 16_000) if count(n)), 48_000))
-    if not count(step + hop - 1) + 1 == count(step + hop) == count(step) + 1:
+        long_enough = next((n for n in (4_000, 16_000) if count(n)), 48_000)
+        step = next_step(long_enough)
+    is_next_step = count(step + hop) == count(step) + 1
+    if not is_next_step or count(step + hop - 1) != count(step):
         hop = next_step(step) - step
-    grid = FrameGrid(SAMPLE_RATE, hop, step - (count(step) - 1) * hop)
+    grid = FrameGrid(SAMPLE_RATE, hop, receptive=step - (count(step) - 1) * hop)
     lengths = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
     fits = all(grid.frames(step + n) == count(step + n) for n in lengths)
     return grid if fits and grid.receptive >= 0 else None
 
 
 def _noise(samples: int) -> torch.Tensor:
+    """Make noise (N,), always the same."""
     noise = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
     return torch.from_numpy(noise * 0.1)
 
@@ -180,6 +184,7 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     if entry not in entries:
         raise InputError(f"s3prl has no upstream {entry!r}; s3prl.hub.options() lists them")
     signature = inspect.signature(entries[entry]).parameters
+    # what s3prl calls the checkpoint in this entry, if it takes one
     parameters = [p for p in ("ckpt", "model_config") if p in signature]
     # the suffixes are a convention of s3prl
     takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)

@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A place is where the rows of a recording are: `length` rows of a shard from `first` on."""
+    """A place says where the rows of a recording are."""
 
     shard: Path
-    first: int
-    length: int
+    first: int  # row of the shard
+    length: int  # number of rows
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ class StoredRows:
         borders = itertools.accumulate((place.length for place in store.places.values()), initial=0)
         # id -> its rows, [first, last)
         self.bounds = dict(zip(store.places, itertools.pairwise(borders), strict=True))
-        self.names, self.starts = list(self.bounds), [first for first, _ in self.bounds.values()]
+        self.names = list(self.bounds)
+        self.starts = [first for first, _ in self.bounds.values()]
         _, total = self.bounds[self.names[-1]]
         self.shape = (total, *store.rows(self.names[0], 0, 1).shape[1:])
         self.store = store
@@ -132,8 +133,8 @@ def store_features(
     workers: int | None = None,
     shard_mb: float = 64.0,
 ) -> FeatureStore:
-    """Compute the features of all recordings, once, and return the store. Of several processes, the
-    first does. The size is reported before the work begins.
+    """Compute the features of all recordings, once, and return the store. Where several processes
+    call it, the first computes and the others wait. The size is reported before the work begins.
 
     encode: recording -> rows (T, ...), and a further value for JSON or None (`FeatureStore.facts`).
     Recordings for which it raises InputError or ValueError are set aside, listed, and tried again
@@ -237,7 +238,8 @@ def _write_shard(
 def _encode_checked(
     encode: Callable[[T], tuple[Tensor, Any]], recording: T
 ) -> tuple[Tensor, Any, str | None]:
-    """Return the rows of a recording, the further value, and the reason if there are no rows."""
+    """Return the rows of a recording, the further value of `encode`, and the reason if there are no
+    rows."""
     try:
         rows, fact = encode(recording)
         if not len(rows):

@@ -35,7 +35,7 @@ from speechssl.data.records import (
 )
 from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
-from speechssl.encoders.load import load_encoder, shared_encoder
+from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import Item, Setting, check_unseen, trained_noises
 from speechssl.eval.options import TEST, Robustness
@@ -61,7 +61,7 @@ from speechssl.systems import System, load_systems
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
-from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, make_extractor
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
@@ -416,7 +416,7 @@ def load_tested(
     check_unseen(name, trained_noises(where), settings)
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
-            return TestedEncoder(name, shared_encoder(folder), folder)
+            return TestedEncoder(name, load_shared_encoder(folder), folder)
     for task in tasks:
         if task in WITH_MODELS:
             raise InputError(
@@ -479,6 +479,6 @@ def _make_units_task(
 ) -> UnitsTask:
     """Make the task that compares units. The units of clean speech are kept in `out` or, for
     another split than test, in a folder beside it."""
-    extractor = extractor_of(encoder, load_codebook(models / "units.safetensors"))
+    extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
     folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
     return UnitsTask(extractor, data, folder, o)

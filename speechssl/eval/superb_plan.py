@@ -48,8 +48,8 @@ from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.train import TrainedHead
 from speechssl.superb.tuning import NO_HEADS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
-from speechssl.units.features import load_extractor, unit_encoder
-from speechssl.units.spectral import SPECTRAL, spectral_encoder
+from speechssl.units.features import load_extractor, make_unit_encoder
+from speechssl.units.spectral import SPECTRAL, make_spectral_encoder
 
 ALL = "all"
 HOURS = 3.0  # hours of training speech; for less of it the preset `auto` means `small`
@@ -325,11 +325,11 @@ def load_frozen(where: str, sets: Data) -> SpeechEncoder:
     """Load an encoder; or spectral features, by their name; or, for `units:MODELS`, an encoder
     whose features are one-hot vectors of the units of a model folder."""
     if where in SPECTRAL:
-        return spectral_encoder(where)
+        return make_spectral_encoder(where)
     if where.startswith(UNITS_OF):
         folder = model_folder(where.removeprefix(UNITS_OF))
         codebook = folder / "units.safetensors"
-        return unit_encoder(
+        return make_unit_encoder(
             load_extractor(str(folder / "encoder"), codebook, sets.precision, sets.device)
         )
     return load_encoder(where, sets.precision, sets.device)

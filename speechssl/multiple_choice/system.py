@@ -19,7 +19,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import adapt_extractor
-from speechssl.encoders.load import shared_encoder
+from speechssl.encoders.load import load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
 from speechssl.multiple_choice.model import ChoiceReader, load_choice
@@ -28,7 +28,7 @@ from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import load_speechbert
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 BASELINES = ("chance", "longest-option")
 # systems that read the text of the corpus -> which of its texts, as in `choose_text`
@@ -151,7 +151,7 @@ def load_choice_systems(
             systems.append(_load_written(Path(models), name, bf16))
             continue
         folder = model_folder(models)
-        encoder = encoder or shared_encoder(folder)
+        encoder = encoder or load_shared_encoder(folder)
         if name == "units":
             systems.append(_load_units(folder, encoder, bf16))
         elif name == "speechbert":
@@ -214,7 +214,7 @@ def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict
 
 
 def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
-    extractor = extractor_of(encoder, load_codebook(folder / "units.safetensors"))
+    extractor = make_extractor(encoder, load_codebook(folder / "units.safetensors"))
     reader, card = _load_reader(folder, "units", bf16)
     extractor = adapt_extractor(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}

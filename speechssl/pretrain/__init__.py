@@ -1,2 +1,2 @@
-"""Speech encoders are pre-trained here, by masked prediction, contrast or codes that speakers
-share, from scratch or further on distorted speech."""
+"""This package pre-trains speech encoders, from scratch or further on distorted speech: by masked
+prediction (HuBERT), by contrast (wav2vec 2.0) or by codes that speakers share (Spin)."""

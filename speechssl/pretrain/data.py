@@ -44,21 +44,22 @@ from speechssl.units.kmeans import fit_kmeans
 
 # ---- recordings and targets
 #
-# Targets are clusters of MFCCs or of an encoder's layer. Where the corpus has a reference reading
-# (reference.jsonl), they are fitted on it and read off it through the time anchors, so that one
-# sound has one target whoever speaks; else they come from the recording itself, as published.
+# Targets are clusters of MFCCs or of an encoder's layer. They come from the recording itself, as
+# published; or, where the corpus has a reference reading of the same words by another voice
+# (reference.jsonl), from that reading, at the times that its anchors give. Then one sound has one
+# target whoever speaks.
 
 WORKERS = 2  # threads that read and label audio; their number changes no file
 
 
 @dataclass(frozen=True)
 class TrainingRecording:
-    """The targets of a training recording come from an audio file: the recording itself, or another
-    reading of the same words, in which anchors give the corresponding times."""
+    """The targets of a training recording come from an audio file: the recording itself, or its
+    reference reading, in which anchors give the corresponding times."""
 
     id: str
     path: Path
-    target_audio: Path
+    target_audio: Path  # the recording itself, or its reference reading
     # (A, 2): seconds in the recording, seconds in `target_audio`; None: both are the same file
     anchors: np.ndarray | None
 
@@ -71,7 +72,7 @@ class TrainingRecording:
         frames = np.arange(count)
         if self.anchors is None:
             return np.minimum(frames, teacher_frames - 1)
-        middle = grid.offset + grid.hop // 2  # of frame 0, in samples
+        middle = grid.offset + grid.hop // 2  # sample in the middle of frame 0
         seconds = (frames * grid.hop + middle) / grid.sample_rate
         teacher_seconds = np.interp(seconds, self.anchors[:, 0], self.anchors[:, 1])
         nearest = np.round((teacher_seconds * grid.sample_rate - middle) / grid.hop).astype(int)
@@ -93,10 +94,10 @@ def training_data(
     """Read the passages of a prepared corpus's training split, or the recordings of a manifest or
     folder.
 
-    recordings: only so many, drawn at random by the seed (`sample_recordings`): lists are in the
-    order of speakers. reference: read targets off the reference readings: train/reference.jsonl of
-    a corpus, NAME.reference.jsonl beside a manifest NAME.txt.
-    Raises InputError for a source that is none of these, or is empty.
+    recordings: how many to sample at random by the seed (`sample_recordings`; a list may be in the
+    order of speakers); None: all. reference: whether targets come from reference readings, where
+    there are some: train/reference.jsonl of a corpus, NAME.reference.jsonl beside a manifest
+    NAME.txt. Raises InputError for a source that is none of these, or is empty.
     """
     is_corpus = any(source.glob("*/passages.jsonl"))
     listed = list_training_recordings(source, "train")
@@ -106,12 +107,12 @@ def training_data(
         reference_file, root = source / "train" / "reference.jsonl", source
     else:
         reference_file, root = source.with_suffix(".reference.jsonl"), source.parent
-    readings: dict[str, tuple[Path, np.ndarray]] = {}
+    references: dict[str, tuple[Path, np.ndarray]] = {}
     if reference and reference_file.is_file():
-        readings = _read_references(reference_file, root)
+        references = _read_references(reference_file, root)
     training_recordings = []
     for r in listed:
-        target_audio, anchors = readings.get(r.id, (r.path, None))
+        target_audio, anchors = references.get(r.id, (r.path, None))
         training_recordings.append(TrainingRecording(r.id, r.path, target_audio, anchors))
     if is_corpus:
         hash, card = data_hash(source, "train"), corpus_card(source)
@@ -119,17 +120,17 @@ def training_data(
             hash += f"-{recordings}-{seed}"
     else:
         hash, card = hash_contents(listed), {"corpus": source.name}
-        if readings:
+        if references:
             hash += f"-{hash_files([reference_file])}"
     return TrainingData(tuple(training_recordings), hash, card)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A line of reference.jsonl names a recording and the audio that reads the same words."""
+class Reference:
+    """A line of reference.jsonl names a recording and its reference reading."""
 
     id: str
-    audio: str
+    audio: str  # file of the reference reading
     # pairs of corresponding times: seconds in the recording, seconds in `audio`
     anchors: Annotated[list[tuple[float, float]], msgspec.Meta(min_length=1)]
 
@@ -139,16 +140,16 @@ def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray
 
     Raises InputError for a line that is no reference reading, and for audio that does not exist.
     """
-    readings = {}
+    references = {}
     for number, values in read_lines(path):
         place = f"{path}:{number}"
-        reading = convert(values, Reading, place, "prepare the corpus again")
-        check_inside(root, reading.audio, place)
-        audio = root / reading.audio
+        reference = convert(values, Reference, place, "prepare the corpus again")
+        check_inside(root, reference.audio, place)
+        audio = root / reference.audio
         if not audio.is_file():
             raise InputError(f"{place}: {audio} does not exist; prepare the corpus again")
-        readings[reading.id] = audio, np.array(reading.anchors)
-    return readings
+        references[reference.id] = audio, np.array(reference.anchors)
+    return references
 
 
 def pack_audio(data: TrainingData, out: Path) -> Path:
@@ -194,17 +195,17 @@ def packed_lengths(packed: Path) -> list[int]:
 def fit_targets(
     recordings: Sequence[TrainingRecording], features: Features, targets: Targets, seed: int = 0
 ) -> Codebook:
-    """Fit k-means to the features of recordings drawn at random by the seed, as HuBERT does on 10 %
-    of them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are kept, where
-    fairseq keeps all.
+    """Fit k-means to the features of recordings that are sampled by the seed, as HuBERT does on
+    10 % of them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are used, where
+    fairseq uses all.
 
-    The card says how many recordings were drawn from how many. Recordings that cannot be used are
+    The card says how many recordings were sampled from how many. Recordings that cannot be used are
     listed and left out. Raises InputError where none is left.
     """
-    chosen, draw_card = sample_recordings(recordings, seed, targets.share)
-    has_readings = any(r.anchors is not None for r in chosen)
-    card = features.card | draw_card | {"reference_reading": has_readings}
-    audio = [Recording(r.id, r.target_audio) for r in chosen]
+    sampled, sizes = sample_recordings(recordings, seed, targets.share)
+    has_references = any(r.anchors is not None for r in sampled)
+    card = features.card | sizes | {"reference_reading": has_references}
+    audio = [Recording(r.id, r.target_audio) for r in sampled]
     with single_threaded(WORKERS) as pool:
         frames = stream_frames(audio, features, pool, WORKERS)
         return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
@@ -271,19 +272,20 @@ def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:
 
 
 def _save_array(path: Path, array: np.ndarray) -> None:
+    """Write an array as .npy, whole or not at all."""
     with replacing(path) as temporary:
         np.save(temporary, array)
 
 
 @dataclass(frozen=True)
 class LabelledAudio:
-    """A corpus is one array of samples, int16, and one of the labels of all frames, int16, with the
-    bounds of every utterance in both."""
+    """The recordings of a corpus are joined to one array of samples and one of labels. Recording i
+    has the samples from `sample_bounds[i]` to `sample_bounds[i + 1]`, and labels likewise."""
 
-    samples: np.ndarray
-    sample_bounds: np.ndarray  # (utterances + 1,)
-    labels: np.ndarray
-    label_bounds: np.ndarray
+    samples: np.ndarray  # int16
+    sample_bounds: np.ndarray  # (recordings + 1,)
+    labels: np.ndarray  # int16, one a frame
+    label_bounds: np.ndarray  # (recordings + 1,)
 
     @classmethod
     def load(cls, audio: Path, targets: Path | FrameGrid) -> LabelledAudio:
@@ -310,15 +312,16 @@ class LabelledAudio:
 # Where the encoder wants normalised input, a crop is normalised by mean and variance of its whole
 # recording, as in fairseq and as the finished encoder gets its input (`SpeechEncoder.wave`).
 
-# seconds; both papers' settings in fairseq leave out shorter recordings (`min_sample_size` 32,000)
+# Seconds. fairseq's settings for both papers leave out shorter recordings (`min_sample_size`
+# 32,000).
 SHORTEST_CROP = 2.0
-# The longest recording of a bucket has at most so many times the frames of the shortest: little of
-# it is cut away.
+# The most that the longest recording of a bucket is longer than the shortest, to whose length all
+# are cut.
 LENGTH_RATIO = 1.1
 # The same for a bucket that would not fill a batch: cutting more is better than repeating.
 WIDEST_LENGTH_RATIO = 1.5
 NO_LABEL = -1
-FLOOR = 1e-7  # is added to a variance, as in transformers' feature extractor
+FLOOR = 1e-7  # added to a variance, as in transformers' feature extractor
 
 
 def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
@@ -356,8 +359,8 @@ class Bucket:
 
 
 def shortest_crop(frames: int, frame_rate: float) -> int:
-    """Return the number of frames of the shortest crop where the longest has `frames`; shorter
-    recordings are never used."""
+    """Return the number of frames of the shortest crop, SHORTEST_CROP seconds, or `frames` where a
+    full crop is shorter than that. Shorter recordings are never used."""
     return min(frames, round(SHORTEST_CROP * frame_rate))
 
 
@@ -422,7 +425,7 @@ class Cropper:
     clean: bool = False
     horizon: int = 1  # updates over which the schedules of the distortions run
     accumulation: int = 1  # batches in an update
-    # share of the crops of which a part is silenced, before they are distorted
+    # probability that the beginning and the end of a crop are silenced, before it is distorted
     silence: float = 0.0
     # makes a second version of every crop, which `distort` then distorts independently of the first
     second: TrainingDistortions | None = None
@@ -556,8 +559,8 @@ class Cropper:
     def _normalise_version(
         self, recording: int, crop: np.ndarray, version: np.ndarray
     ) -> np.ndarray:
-        """Normalise a version of a crop by mean and variance of its recording, changed as those of
-        the crop were."""
+        """Normalise a version of a crop by mean and variance of its recording, changed by as much
+        as the version changed those of the crop."""
         mean, variance = self._moments(int(recording))
         mean_before, variance_before = moments(crop)
         mean_after, variance_after = moments(version)
@@ -566,8 +569,8 @@ class Cropper:
         return (version - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
 
     def _moments(self, recording: int) -> tuple[float, float]:
-        """Return mean and variance of a recording of full scale 1; they are kept for its next
-        crop."""
+        """Return mean and variance of a recording, for samples within -1 and 1. They are computed
+        once."""
         if recording not in self._known_moments:
             first, last = self.data.sample_bounds[recording : recording + 2]
             mean, variance = moments(self.data.samples[first:last])

@@ -1,10 +1,10 @@
 """The models of both methods of pre-training add heads and losses to an encoder.
 
 HuBERT predicts the cluster of every frame, of masked frames above all (arXiv 2106.07447, section
-II). The published loss counts masked frames only. Where the input is not what the targets come from
-(another reading of the same words, as ContentVec's teacher, arXiv 2204.09224; or distorted speech
-with the clean signal's clusters, arXiv 2203.16104) the visible frames are worth learning from too,
-because the answer is not in the input: `visible_weight` is their weight.
+II). The published loss counts masked frames only. Where the targets do not come from the input (but
+from another reading of the same words, as ContentVec's teacher, arXiv 2204.09224; or from the clean
+signal, while the input is distorted, arXiv 2203.16104) the visible frames teach something too, and
+`visible_weight` is their weight.
 
 wav2vec 2.0 tells the quantised frame behind a mask from other masked frames of the utterance (arXiv
 2006.11477). The loss of a batch is a mean over its masked frames:
@@ -76,8 +76,8 @@ def mean_count(count: Tensor) -> Tensor:
 def final_states(encoder: nn.Module, hidden: Tensor) -> Tensor:
     """Return the states that predictions are made from: those of the last layer, normalised where
     layers normalise their input (large)."""
-    stable = getattr(encoder.config, "do_stable_layer_norm", False)
-    return encoder.encoder.layer_norm(hidden) if stable else hidden  # type: ignore[union-attr, operator, return-value]
+    pre_norm = getattr(encoder.config, "do_stable_layer_norm", False)
+    return encoder.encoder.layer_norm(hidden) if pre_norm else hidden  # type: ignore[union-attr, operator, return-value]
 
 
 def add_auxiliary(
@@ -198,7 +198,8 @@ class Quantised:
 
 
 class GumbelQuantiser(nn.Module):
-    """Replace a frame of C numbers by its entries in the codebooks, which are D numbers together.
+    """A quantiser replaces a frame of C numbers by its entries in the codebooks, which are D
+    numbers together.
 
     In training, noise is added to the logits, and the hard choice gets the gradient of the soft one
     (straight-through); in eval mode the likeliest entry is taken. The names of the weights are
@@ -347,10 +348,10 @@ class Wav2Vec2Pretraining(nn.Module):
             targets = functional.normalize(targets.float(), dim=-1)
             cosines = predicted @ targets.transpose(1, 2) / self.contrast.kappa
         codes = quantised.codes  # (B, M, G)
-        same = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
-        own = cosines.diagonal(dim1=1, dim2=2)[..., None]
-        others = cosines.masked_fill(same, -torch.inf).gather(-1, negatives.long())
-        return torch.cat([own, others], dim=-1)
+        same_codes = torch.stack([row[:, None] == row[None] for row in codes]).all(-1)  # (B, M, M)
+        positives = cosines.diagonal(dim1=1, dim2=2)[..., None]
+        all_negatives = cosines.masked_fill(same_codes, -torch.inf)
+        return torch.cat([positives, all_negatives.gather(-1, negatives.long())], dim=-1)
 
 
 def _batch_mean(values: Tensor) -> Tensor:
@@ -361,7 +362,7 @@ def _batch_mean(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ContrastiveBatches:
-    """Make batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
+    """These are the batches for `Wav2Vec2Pretraining`, a function of (seed, step) only.
 
     crop: step -> samples and mask, as `Cropper` makes them (wav2vec 2.0: probability 0.65, length
     10), and clean_samples where the samples are distorted. As in fairseq the fullest masks lose
@@ -395,10 +396,11 @@ def temperature(contrast: Contrast, update: int) -> float:
 
 
 def draw_negatives(rng: np.random.Generator, rows: int, frames: int, count: int) -> np.ndarray:
-    """Draw for every masked frame `count` others of its row, uniformly and with replacement. Return
-    their positions among the masked frames of the row, (rows, frames, count) int64."""
-    others = rng.integers(frames - 1, size=(rows, frames, count))
-    return others + (others >= np.arange(frames)[:, None])  # leaves out the frame's own position
+    """Sample for every masked frame `count` others of its row, uniformly and with replacement.
+    Return their positions among the masked frames of the row, (rows, frames, count) int64."""
+    positions = rng.integers(frames - 1, size=(rows, frames, count))
+    # positions from the frame's own on move up by one, so that its own is never sampled
+    return positions + (positions >= np.arange(frames)[:, None])
 
 
 # ---- folders of transformers' `Wav2Vec2ForPreTraining`, which keep quantiser and projections for
@@ -421,8 +423,8 @@ def save_pretraining(model: Wav2Vec2Pretraining, folder: Path) -> None:
     """Write an ordinary Hugging Face folder with encoder and heads; encoders can be loaded from it
     too. The caller writes its card."""
     config = copy.deepcopy(model.encoder.config)
-    for ours, theirs in CONFIG_NAMES.items():
-        setattr(config, theirs, getattr(model.contrast, ours))
+    for field, config_name in CONFIG_NAMES.items():
+        setattr(config, config_name, getattr(model.contrast, field))
     config.codevector_dim = model.contrast.width
     with torch.device("meta"):
         complete = Wav2Vec2ForPreTraining(config)
@@ -474,6 +476,7 @@ def load_pretraining(
 
 
 def _shapes(head: nn.Module) -> list[torch.Size]:
+    """Return the shapes of all weights."""
     return [weight.shape for weight in head.parameters()]
 
 
@@ -488,7 +491,9 @@ def load_heads(
     complete = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"), dtype=torch.float32
     )
-    values = {ours: getattr(complete.config, theirs) for ours, theirs in CONFIG_NAMES.items()}
+    values = {}
+    for field, config_name in CONFIG_NAMES.items():
+        values[field] = getattr(complete.config, config_name)
     return complete, values
 
 
@@ -496,8 +501,8 @@ def load_heads(
 # domain adversary
 #
 # Domain-adversarial training makes an encoder whose layers do not show which distortion was applied
-# (Ganin et al., JMLR 17, 2016): a classifier guesses the domain of an utterance from some layers,
-# and the encoder learns to mislead it. `reversal` trains both at once through a layer that reverses
+# (Ganin et al., JMLR 17, 2016): a classifier guesses the domain of an utterance from a layer, and
+# the encoder learns to mislead it. `reversal` trains both at once through a layer that reverses
 # the gradient; `alternating` trains the classifier alone in every other step and subtracts its loss
 # from the encoder's in the steps between. Two trainings use it: that of a task's model with its
 # upstream (`superb.tuning`), which is the DAT of arXiv 2203.16104, and continual pre-training,
@@ -505,7 +510,8 @@ def load_heads(
 
 
 class Reverse(torch.autograd.Function):
-    """Return the values themselves, and multiply their gradient by -weight (a scalar tensor)."""
+    """This function returns the values themselves, and multiplies their gradient by -weight (a
+    scalar tensor)."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
@@ -518,8 +524,8 @@ class Reverse(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """Classify the domain from the mean over time of a layer, by one hidden layer, and give the
-    encoder its part of the loss.
+    """An adversary classifies the domain from the mean over time of a layer, by one hidden layer,
+    and gives the encoder its part of the loss.
 
     layer: index of the encoder's layer in the list that `forward` gets; width: of that layer.
     """
@@ -565,8 +571,8 @@ class DomainAdversary(nn.Module):
 
 
 class CleanTeacher(nn.Module):
-    """Add `weight` times the mean squared distance of the student's layers from those of a teacher
-    that gets the clean signal.
+    """This loss is `weight` times the mean squared distance of the student's layers from those of a
+    teacher that gets the clean signal.
 
     The distance of a layer is divided by the variance of the teacher's layer, so that layers count
     equally, and a student that always gave the teacher's mean would have distance 1. Frames that

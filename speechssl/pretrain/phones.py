@@ -1,4 +1,4 @@
-"""A recogniser of phones learns to hear in distorted speech what it hears in clean speech.
+"""A recogniser of phones learns to recognise distorted speech as it recognises clean speech.
 
 hama (`encoders/hama.py`) was trained on recordings of people, and noise confuses it. Here it
 teaches itself, as noisy students do (Xie et al. 2020, arXiv 1911.04252; of speech Park et al. 2020,

@@ -68,12 +68,12 @@ from speechssl.processes import main_first
 from speechssl.timing import FrameGrid
 from speechssl.training import check_share, describe_steps, fit, write_by_main
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import Features, features_of, load_features
+from speechssl.units.features import Features, load_features, load_matching_features
 from speechssl.units.spectral import spectral_stream
 
 Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
 Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
-STEPS = "options.training.steps"  # a finished run with fewer goes on
+STEPS = "options.training.steps"  # a finished run may be given more steps, and goes on
 CARD = "encoder/card.json"
 # the published models and settings, by method and size
 PRESETS: dict[str, Any] = yaml.safe_load(
@@ -204,7 +204,8 @@ def _architecture(kind: str, size: str) -> dict[str, Any]:
 
 
 def apply_size(o: Verb) -> Verb:
-    """Fill in what was not given: from --size, or from the checkpoint that training continues.
+    """Fill in the options that were not given: from --size, or from the checkpoint that training
+    continues.
 
     Raises InputError for a size that needs a teacher, a start of another kind, and options of the
     other kind of encoder.
@@ -257,8 +258,8 @@ def _start_values(o: Continue) -> dict[str, Any]:
     model: Any = load_checkpoint(o.start).model
     given = changed_options(o)
     if isinstance(model, Wav2Vec2Model):
-        of_hubert = ("teacher", *vars(o.targets), *vars(o.prediction))
-        refuse_given(of_hubert, given, f"on {o.start}, a wav2vec 2.0")
+        options_of_hubert = ("teacher", *vars(o.targets), *vars(o.prediction))
+        refuse_given(options_of_hubert, given, f"on {o.start}, a wav2vec 2.0")
         return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
     refuse_given(vars(o.contrast), given, f"on {o.start}, which is no wav2vec 2.0")
     width = model.config.hidden_size
@@ -318,7 +319,7 @@ class PretrainingRun:
     options: Options
     data: TrainingData
     distort: TrainingDistortions | None
-    # inputs that decide the result beside the options and the recordings
+    # inputs that decide the result beside options, recordings and distortions: Spin's voices
     more: dict[str, Any]
 
     def stage(self) -> AbstractContextManager[Stage]:
@@ -375,7 +376,7 @@ class PretrainingRun:
             packed = self.pack_crops(grid)
             if targets.codebook:
                 codebook = load_codebook(targets.codebook)
-                features = features_of(codebook, teacher, targets.teacher_precision)
+                features = load_matching_features(codebook, teacher, targets.teacher_precision)
             else:
                 if teacher == "mfcc":
                     stream = partial(spectral_stream, grid=grid, kind="mfcc")
@@ -388,9 +389,9 @@ class PretrainingRun:
                     seed = self.options.training.seed
                     fit_targets(data.recordings, features, targets, seed).save(path)
                 codebook = load_codebook(path)
-            labelled_by = [data.hash, codebook.hash, targets.reference, asdict(grid)]
-            # beside `out` as well, so that runs can share the targets
-            folder = out.parent / f"targets-{hash_json([*labelled_by, targets.teacher_precision])}"
+            inputs = [data.hash, codebook.hash, targets.reference, asdict(grid)]
+            # beside `out`, so that runs can share the targets
+            folder = out.parent / f"targets-{hash_json([*inputs, targets.teacher_precision])}"
             made_from = {"corpus": data.hash, "reference": targets.reference}
             write_targets(data.recordings, folder, grid, features, codebook, packed, made_from)
             return codebook, LabelledAudio.load(packed, folder)

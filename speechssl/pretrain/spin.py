@@ -1,5 +1,5 @@
-"""Spin and R-Spin give frames of two versions of an utterance, by another speaker or in noise, the
-same code.
+"""Spin and R-Spin train an encoder to give the same codes to two versions of an utterance, by
+another speaker or in noise.
 
 Spin (speaker-invariant clustering, arXiv 2305.11072) compares a projection of a layer with a
 learned codebook. Each version predicts the codes of the other, which Sinkhorn's algorithm balances
@@ -57,7 +57,8 @@ def sinkhorn(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
 def order_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum -log p(order of the labels) over the batch: CTC (Graves et al. 2006) without its blank.
 
-    p adds up all ways to give every frame one of the row's labels, in order and each at least once.
+    p adds up the probabilities of all ways to give every frame a label of its row, in order, so
+    that each run of equal labels gets at least one frame.
 
     scores: (B, T, K), labels: (B, T), below 0 where unknown. Frames without a label take no part.
     Returns a scalar.

@@ -86,7 +86,7 @@ from speechssl.results import (
 from speechssl.signal import ACTIVE
 from speechssl.superb.tasks import ORDER
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import UnitExtractor, extractor_of
+from speechssl.units.features import UnitExtractor, make_extractor
 
 # titles of pages
 TITLE = "Spoken question answering with and without a transcript"
@@ -436,7 +436,7 @@ def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtr
     folder = model_folder(models)
     path = folder / "units.safetensors"
     if path.is_file():
-        extractor = extractor_of(load_encoder(folder / "encoder"), load_codebook(path))
+        extractor = make_extractor(load_encoder(folder / "encoder"), load_codebook(path))
         if any(extractor.card.items() <= card.items() for card in cards):
             return extractor
     print(

@@ -1,2 +1,2 @@
-"""SUPERB (arXiv 2105.01051) trains small heads on the weighted sum of a frozen encoder's hidden
-states; its tasks are here."""
+"""SUPERB (arXiv 2105.01051) compares encoders by small heads, which are trained on the weighted sum
+of a frozen encoder's hidden states."""

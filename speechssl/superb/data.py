@@ -40,8 +40,8 @@ from speechssl.timing import FrameGrid
 
 
 class Featurizer(nn.Module):
-    """Sum S hidden states (SUPERB, section 3; s3prl's `Featurizer`) by learnt weights that a
-    softmax makes sum to 1.
+    """A featurizer sums S hidden states (SUPERB, section 3; s3prl's `Featurizer`) by learned
+    weights, which a softmax makes sum to 1.
 
     The states are all that `SpeechEncoder.hidden_states` gives, L + 1 of them. State 0 is the input
     of the first transformer layer (the CNN's output after projection and positional convolution),
@@ -88,8 +88,7 @@ class Measure:
     groups: their number; "" and 0 without an interval.
     """
 
-    # "acc", "per", "wer", "eer", "mtwv", "der", "slot_f1", "slot_cer", "pesq", "stoi", "si_sdri",
-    # "min_dcf", ...
+    # acc, per, wer, wer_lm, eer, min_dcf, mtwv, atwv, der, slot_f1, slot_cer, pesq, stoi or si_sdri
     metric: str
     value: float
     low: float
@@ -206,13 +205,12 @@ def cache_states(
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
     pooled: keep the mean over time instead of every frame."""
-    # id, file name and size identify the audio of a recording
-    sizes = []
+    files = []  # id, name and size, which identify the audio of a recording
     for r in recordings:
-        sizes.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
+        files.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
     made_from = {
         "encoder": encoder_card(encoder),
-        "recordings": hash_json(sizes),
+        "recordings": hash_json(files),
         "options": {"pooled": pooled, "precision": "float32" if pooled else "bfloat16"},
         "hearing": {"condition": "clean"},
     }
@@ -225,12 +223,12 @@ def cache_states(
 
     return store_features(
         folder,
-        {r.id: r for r in recordings},
-        encode,
-        {r.id: estimate_bytes(encoder, [r], pooled) for r in recordings},
-        made_from,
-        "hidden states",
-        workers,
+        recordings={r.id: r for r in recordings},
+        encode=encode,
+        sizes={r.id: estimate_bytes(encoder, [r], pooled) for r in recordings},
+        made_from=made_from,
+        what="hidden states",
+        workers=workers,
     )
 
 
@@ -273,8 +271,8 @@ def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Rec
 
 @dataclass
 class FeatureCache:
-    """Cache the hidden states of one encoder for the tasks of a benchmark, in folders below `root`,
-    as long as they fit within limit_gb and on the disk."""
+    """A cache keeps the hidden states of one encoder for the tasks of a benchmark, in folders below
+    `root`, as long as they fit within limit_gb and on the disk."""
 
     encoder: SpeechEncoder
     root: Path
@@ -348,7 +346,7 @@ class Loader(Protocol):
 
 @dataclass(frozen=True)
 class CachedLoader:
-    """Load hidden states from the folder of `cache_states`."""
+    """This loader reads hidden states from the folder of `cache_states`."""
 
     data: UtteranceSet
     folder: Path
@@ -384,7 +382,7 @@ class CachedLoader:
 
 @dataclass(frozen=True)
 class OnlineLoader:
-    """Compute hidden states with the encoder in the loop."""
+    """This loader computes hidden states whenever they are needed."""
 
     encoder: SpeechEncoder
     # path -> (N,) float32 at 16 kHz; an utterance that raises ValueError or InputError is left out
@@ -440,8 +438,8 @@ def pad_batch(
 
 
 def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
-    """Crop each recording at random to at most so many frames, and return the first frame of each
-    crop. Random numbers come from torch's generator; waves are not cropped."""
+    """Crop each recording at random to at most `frames` frames. Return the batch, and the first
+    frame of each crop. Random numbers come from torch's generator; waves are not cropped."""
     last_starts = (batch.lengths - frames).clamp(min=0).tolist()
     starts = [int(torch.randint(last + 1, ())) for last in last_starts]
     if batch.states.shape[2] <= frames:

@@ -1,4 +1,4 @@
-"""Heads are trained here: one run at one learning rate, and sweeps of rates into folders.
+"""This module trains heads: a run at one learning rate, and sweeps of rates.
 
 A run is a folder with one file, `state.pt`: the weights (of the head, and of an encoder that is
 trained with it: `tuning`), the optimiser's moments, and the best head so far by the first measure
@@ -44,7 +44,7 @@ from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
 
 STATE = "state.pt"
-# fields of a task that its head does not depend on
+# fields of a task that are not sizes of its head
 UNSIZED = ("name", "data", "grid", "language_model", "beam")
 POOL = 20  # batches whose recordings are sorted by length together, so that little is padding
 # the head that is best on dev, and that of the task's own learning rate
@@ -135,8 +135,8 @@ def load_best(run: HeadRun) -> nn.ModuleDict:
 
 
 class Trainer:
-    """Train `models`, which are a head and perhaps others. `tuning.TuningTrainer` overrides build,
-    rates, prepare, loss and dev_loaders."""
+    """A trainer trains `models`: a head, and perhaps an encoder with it. `tuning.TuningTrainer`
+    overrides build, rates, prepare, loss and dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
         self.run = run
@@ -237,6 +237,7 @@ class Trainer:
         return usable
 
     def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
+        """Yield the batches of the training, without end."""
         run, settings = self.run, self.run.settings
         if settings.balanced:
             weights = run.task.weights(train)  # type: ignore[attr-defined]
@@ -272,6 +273,7 @@ class Trainer:
             self.attempt = replace(previous, steps=step, stale=stale, ended=ended)
 
     def _save(self) -> None:
+        """Write the state of the run."""
         state = {
             "models": self.models.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -383,7 +385,7 @@ def _end_with_parent() -> None:
 
 @dataclass(frozen=True)
 class TrainedHead:
-    """A trained head is in eval mode, with the task it was trained for."""
+    """A trained head is in eval mode, beside the task that it was trained for."""
 
     task: Task
     head: nn.Module
@@ -401,11 +403,12 @@ class TrainedHead:
 def train_heads(
     runs: Sequence[HeadRun], encoder: Mapping[str, Any], workers: int = 1
 ) -> list[TrainedHead]:
-    """Train (once) every run with all of its rates and with the task's own, and save in its folder
-    the head that is best on dev.
+    """Train (once) every run with all of its learning rates and with the task's own, and save in
+    its folder the head that is best on dev.
 
-    All rates begin with the same weights and batches. A single rate in `rates` is taken, even where
-    the task's own rate is better. encoder: the card of the encoder that the states come from.
+    All rates begin with the same weights and batches. Where `rates` has a single rate, its head is
+    taken even if that of the task's own rate is better. encoder: the card of the encoder that the
+    states come from.
     Raises InputError where a folder was made from other inputs, or no recording of a split can be
     read.
     """

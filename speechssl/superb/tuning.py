@@ -1,5 +1,5 @@
-"""Heads are trained here on labelled distorted speech, with or without their upstream, optionally
-against a domain classifier (DAT).
+"""This module trains heads on labelled distorted speech, with or without their upstream (the
+encoder), and optionally against a domain classifier (domain-adversarial training, DAT).
 
 Source: arXiv 2203.16104, "Improving Distortion Robustness of Self-supervised Speech Processing
 Tasks with Domain Adaptation".
@@ -146,8 +146,8 @@ class Waves(NamedTuple):
 
 
 class TuningTrainer(Trainer):
-    """Train a head on distorted speech or with its upstream. run.loader: an `OnlineLoader`, whose
-    encoder and threads are used."""
+    """This trainer trains a head on distorted speech or with its upstream. run.loader: an
+    `OnlineLoader`, whose encoder and threads are used."""
 
     def __init__(self, run: HeadRun, tuning: Tuning) -> None:
         assert isinstance(run.loader, OnlineLoader)
@@ -262,8 +262,8 @@ class TuningTrainer(Trainer):
 
 @dataclass(frozen=True)
 class DevLoader:
-    """Encode recordings by the upstream as it is now. Each has its own distortion, which is always
-    the same, as at the end of training."""
+    """This loader encodes recordings by the upstream as it is now. Each recording has a distortion
+    of its own, which is always the same."""
 
     trainer: TuningTrainer
     distort: TrainingDistortions | None

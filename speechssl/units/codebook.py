@@ -1,4 +1,5 @@
-"""A codebook is a file of centroids, with a card of what made them; it gives frames their units.
+"""A codebook holds K centroids: the unit of a frame is the index of the nearest. It is kept as a
+file, beside a card that says how it was made.
 
 `units fit` and `units import` write one (`kmeans.py`, `fit.py`); `load_codebook` reads it, and
 `Codebook.assign` maps features to units, the nearest centroids, which `Nearest` finds.

@@ -1,17 +1,18 @@
 """The units of a corpus are extracted into a folder of Parquet parts, with a card and a list of the
 recordings that were set aside.
 
-`plan_shards` cuts the recordings into fixed shards, runs of consecutive ones. `ShardMaker` makes
-one part of each; an engine has it make all of them, on this machine or on a cluster. The bytes of a
-part depend on its recordings and settings alone, not on workers, engine or `--shard i/n`. A part
-that is there is verified row by row against the audio.
+`plan_shards` cuts the recordings into shards, each a run of consecutive recordings. `ShardMaker`
+makes one part of each shard; an engine has it make all of them, on this machine or on a cluster.
+With `--shard i/n` a process makes the i-th of n shares of the shards. The bytes of a part depend on
+its recordings and settings alone, not on workers, engine or shares. A part that is there is
+verified row by row against the audio.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow
@@ -63,15 +64,19 @@ HEADER_BATCH = 10_000  # recordings whose headers are read at a time: each takes
 
 
 class ReadRecording(NamedTuple):
-    """A recording has been read, and has no units yet: its samples (N,) and the hash of its
-    file."""
+    """A recording has been read, and waits to be encoded in a batch."""
 
-    samples: np.ndarray
-    audio_hash: str
+    samples: np.ndarray  # (N,)
+    audio_hash: str  # of its file
 
 
-# of a recording: its units, or its samples where it waits for a batch, or why it has no units
-Extracted = UtteranceUnits | ReadRecording | str
+class Unusable(NamedTuple):
+    """A recording has no units, for a reason that is written to `_failed.jsonl`."""
+
+    reason: str
+
+
+Extracted = UtteranceUnits | ReadRecording | Unusable
 
 
 def extract_units(o: Extract) -> dict[str, Any]:
@@ -81,7 +86,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     `extract_corpus` does.
     """
     share = None if o.shard is None else parse_share(o.shard)
-    out = o.out / (o.split or "")
+    out = o.out / o.split if o.split else o.out
     recordings = list_recordings(o.source, o.split, o.passages)
     source = source_card(o.source, o.split, o.passages)
     # "auto", not "cuda:2": this process sees one GPU only, and the machines of a cluster see others
@@ -117,6 +122,7 @@ def parse_share(text: str) -> tuple[int, int]:
 
 
 def count_noun(number: int, noun: str) -> str:
+    """Write "1 part" or "2 parts"."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
@@ -162,15 +168,12 @@ def plan_shards(recordings: Sequence[Recording], size: int) -> list[Shard]:
 
 @dataclass(frozen=True)
 class ShardMaker:
-    """A maker turns shards into parts in the folder `out`. `begin` lets threads read and encode;
-    `finish` encodes short recordings as one batch and writes.
-
-    size: most recordings of a shard, which every part states.
-    """
+    """A maker turns shards into parts. `begin` starts threads that read the recordings and encode
+    the long ones; `finish` waits for them, encodes the short ones as one batch, and writes."""
 
     extractor: UnitExtractor
-    out: Path
-    size: int
+    out: Path  # folder of the parts
+    size: int  # most recordings of a shard; every part states it
 
     @property
     def card(self) -> dict[str, Any]:
@@ -206,16 +209,19 @@ class ShardMaker:
         """Encode together the recordings that wait for a batch, and write the part, unless the same
         bytes are there already."""
         extracted = [future.result() for future in results]
-        waiting = {n: x for n, x in enumerate(extracted) if isinstance(x, ReadRecording)}
+        waiting: dict[int, ReadRecording] = {}  # by their place in the shard
+        for place, result in enumerate(extracted):
+            if isinstance(result, ReadRecording):
+                waiting[place] = result
         if waiting:
             units = self.extractor.units_of_batch([read.samples for read in waiting.values()])
-            for (n, read), units_or_error in zip(waiting.items(), units, strict=True):
-                extracted[n] = _make_row(shard.recordings[n], read, units_or_error)
-        utterances = [x for x in extracted if isinstance(x, UtteranceUnits)]
+            for (place, read), units_or_error in zip(waiting.items(), units, strict=True):
+                extracted[place] = _make_utterance(shard.recordings[place], read, units_or_error)
+        utterances = [result for result in extracted if isinstance(result, UtteranceUnits)]
         failed: dict[str, str] = {}
         for recording, result in zip(shard.recordings, extracted, strict=True):
-            if isinstance(result, str):
-                failed[recording.id] = result
+            if isinstance(result, Unusable):
+                failed[recording.id] = result.reason
         path = shard.path(self.out)
         content = encode_part(Part(utterances, self.card))
         if not path.is_file() or path.read_bytes() != content:
@@ -238,27 +244,31 @@ class ShardMaker:
         try:
             samples = read_audio(recording.path)
         except InputError as error:
-            return make_printable(str(error))
+            return Unusable(make_printable(str(error)))
         read = ReadRecording(samples, audio_hash)
         if self.extractor.features.fits_a_batch(samples):
             return read
         try:
-            return _make_row(recording, read, self.extractor.units(samples))
+            return _make_utterance(recording, read, self.extractor.units(samples))
         except ValueError as error:
-            return _make_row(recording, read, error)
+            return _make_utterance(recording, read, error)
 
 
-def _make_row(
+def _make_utterance(
     recording: Recording, read: ReadRecording, units: RunLength | ValueError
-) -> UtteranceUnits | str:
-    """Return the utterance of a recording, or say why it has no units."""
+) -> UtteranceUnits | Unusable:
+    """Return the utterance of a recording, or say why it has no units: the ValueError that the
+    extractor raised."""
     if isinstance(units, ValueError):
-        return make_printable(f"{recording.path} gives no units ({units}); listen to it")
+        reason = f"{recording.path} gives no units ({units}); listen to it"
+        return Unusable(make_printable(reason))
     return UtteranceUnits(recording.id, len(read.samples) / SAMPLE_RATE, units, read.audio_hash)
 
 
-# An engine lets the maker make every shard once, in any order, on one or several machines.
-Engine = Callable[[ShardMaker, Sequence[Shard]], Iterator[ShardResult]]
+class Engine(Protocol):
+    """An engine lets the maker make every shard once, in any order, on one or several machines."""
+
+    def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]: ...
 
 
 @dataclass(frozen=True)
@@ -286,11 +296,10 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An extraction is the outcome for a corpus. card: of the units, empty while other processes
-    still make parts; failed: the recordings that were set aside, id -> why."""
+    """An extraction is the outcome for a corpus."""
 
-    card: dict[str, Any]
-    failed: dict[str, str]
+    card: dict[str, Any]  # of the units; empty while other processes still make parts
+    failed: dict[str, str]  # id -> why the recording was set aside
 
 
 def extract_corpus(
@@ -308,8 +317,8 @@ def extract_corpus(
     (from 1) of n, each of which makes every n-th shard, at the same time or one after another; the
     last to end verifies all parts and writes the card.
 
-    Raises InputError when no recording can be read, the folder holds units that were made in
-    another way or of another source, or something else, or another run holds it.
+    Raises InputError when no recording can be read, when the folder holds units of another source
+    or made in another way, or other tables, and when another run uses it.
     """
     facts = dict(source or {})
     # before anything is removed: the folder may hold units of recordings that have been moved
@@ -378,31 +387,39 @@ def _check_folder(
 ) -> None:
     """Raise InputError where the folder holds units of another source, or made in another way, or
     other tables."""
+    content = _find_other_content(maker, recordings, source)
+    if content:
+        raise InputError(f"{maker.out} holds {content}; choose another folder or delete it")
+
+
+def _find_other_content(
+    maker: ShardMaker, recordings: Sequence[Recording], source: Mapping[str, Any]
+) -> str:
+    """Name what the folder holds that does not belong to this corpus; "" where all does. Damaged
+    parts do not count, since they are made again."""
     out = maker.out
-    fault = ""
-    for path in sorted(out.glob("[!.]*.parquet")):
-        try:
-            names = list_differences(part_card(path), maker.card)
-        except (OSError, ValueError):  # damaged: made again
-            continue
-        if names:
-            fault = f"units made in another way, or other tables ({say_what_differs(names)})"
     if (out / CARD).is_file():
         made_from = read_json(out / CARD)["made_from"]
         if any(made_from.get(name) != source.get(name) for name in ("corpus", "split")):
-            fault = "the units of another corpus or split"
+            return "the units of another corpus or split"
+    for path in sorted(out.glob("[!.]*.parquet")):
+        try:
+            names = list_differences(part_card(path), maker.card)
+        except (OSError, ValueError):
+            continue
+        if names:
+            return f"units made in another way, or other tables ({say_what_differs(names)})"
     first = out / part_name(0)
-    if first.is_file() and not fault:
-        with suppress(ValueError):  # damaged: made again
-            ids = [u.id for u in decode_part(first.read_bytes()).utterances]
-            if ids and not {r.id for r in recordings}.intersection(ids):
-                fault = f"the units of other recordings ({ids[0]}, ...)"
-    if fault:
-        raise InputError(f"{out} holds {fault}; choose another folder or delete it")
+    if first.is_file():
+        with suppress(ValueError):
+            ids = [utterance.id for utterance in decode_part(first.read_bytes()).utterances]
+            if ids and not {recording.id for recording in recordings}.intersection(ids):
+                return f"the units of other recordings ({ids[0]}, ...)"
+    return ""
 
 
 def _measure(recordings: Sequence[Recording]) -> list[Recording]:
-    """Return the recordings with their seconds."""
+    """Return the recordings with their lengths in seconds."""
     measured: list[Recording] = []
     with ThreadPoolExecutor(HEADER_THREADS) as pool:
         for first in range(0, len(recordings), HEADER_BATCH):
@@ -465,11 +482,11 @@ def _make_card(
     for result in results:
         part = {"file": part_name(result.index), "hash": result.part_hash}
         parts.append(part | {"recordings": result.recordings})
-    versions = {"torch": torch.__version__, "pyarrow": pyarrow.__version__}
-    return {
-        "what": "units",
-        "made_from": extractor.card | dict(source),
-        **{name: value for name, value in maker.card.items() if name not in extractor.card},
+    card: dict[str, Any] = {"what": "units", "made_from": extractor.card | dict(source)}
+    for name, value in maker.card.items():
+        if name not in extractor.card:
+            card[name] = value
+    return card | {
         "frame_rate": extractor.grid.frame_rate,
         "grid": asdict(extractor.grid),
         "read_out": extractor.codebook.card.get("read_out", "k-means"),
@@ -480,5 +497,9 @@ def _make_card(
         "seconds": round(sum(result.seconds for result in results), 3),
         "failed": list(failed),
         "parts": parts,
-        "versions": {"speechssl": version("speechssl"), **versions},
+        "versions": {
+            "speechssl": version("speechssl"),
+            "torch": torch.__version__,
+            "pyarrow": pyarrow.__version__,
+        },
     }

@@ -40,12 +40,12 @@ LONG = 600.0  # seconds; the features of longer recordings are never in memory a
 
 @dataclass(frozen=True)
 class Features:
-    """Features are a layer of an encoder, or spectral features: (N,) samples at 16 kHz become
-    (T, D), in pieces of constant memory."""
+    """Features are a layer of an encoder, or spectral features: samples (N,) at 16 kHz become
+    (T, D), in chunks, so that memory is constant."""
 
     encoder: str  # hash of the weights, or one of SPECTRAL
     grid: FrameGrid
-    # samples -> pieces of features, before they are smoothed
+    # samples -> chunks of features, before they are smoothed
     raw: Callable[[np.ndarray], Iterator[torch.Tensor]]
     layer: int = 0
     smooth: int = 1  # frames that are averaged
@@ -78,11 +78,13 @@ class Features:
         return card | {"precision": self.precision, "padding": PADDING}
 
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
-        """Yield pieces (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
-        to_skip, to_yield = self.margin, self.grid.frames(len(samples))  # frames
-        for piece in smooth_stream(self.raw(self._pad(samples)), self.smooth):
-            frames = piece[to_skip : to_skip + to_yield]
-            to_skip, to_yield = max(to_skip - len(piece), 0), to_yield - len(frames)
+        """Yield chunks (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
+        to_skip = self.margin  # frames of silence before the recording
+        to_yield = self.grid.frames(len(samples))
+        for chunk in smooth_stream(self.raw(self._pad(samples)), self.smooth):
+            frames = chunk[to_skip : to_skip + to_yield]
+            to_skip = max(to_skip - len(chunk), 0)
+            to_yield -= len(frames)
             if len(frames):
                 yield frames
 
@@ -94,14 +96,14 @@ class Features:
         return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
-        """Return whether `of_batch` takes a recording. Long ones go through `stream`, and all do
-        where batches are no faster."""
+        """Return whether `encode_batch` takes a recording. Long ones go through `stream`, and all
+        do where batches are no faster."""
         if self.raw_batch is None or self.grid.frames(len(samples)) == 0:
             return False
         longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
         return len(samples) <= longest
 
-    def of_batch(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    def encode_batch(self, recordings: Sequence[np.ndarray]) -> list[torch.Tensor]:
         """Return the features (T_i, D) of each recording, on the device of the encoder. All of them
         must fit a batch."""
         assert self.raw_batch is not None
@@ -161,7 +163,7 @@ def encoder_features(
     )
 
 
-def features_of(
+def load_matching_features(
     codebook: Codebook,
     encoder: str | SpeechEncoder,
     precision: str | None = None,
@@ -203,10 +205,11 @@ def features_of(
 class UnitExtractor:
     """An extractor turns samples into units: the clusters of their features."""
 
-    features: Features  # the codebook was fitted on these
+    features: Features  # those that the codebook was fitted on
     codebook: Codebook
-    price: float = 0.0  # of a change of unit (`Codebook.segment`); 0: every frame has its nearest
-    pieces: Pieces | None = None  # units are joined to these
+    # what a change of unit costs in `Codebook.segment`; 0: every frame has its nearest centroid
+    price: float = 0.0
+    pieces: Pieces | None = None  # merged units, to which units are joined
 
     @property
     def grid(self) -> FrameGrid:
@@ -235,17 +238,17 @@ class UnitExtractor:
     def frames(self, samples: np.ndarray) -> np.ndarray:
         """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,).
 
-        Only a piece of the features is in memory at a time, unless a change of unit has a price.
+        Only a chunk of the features is in memory at a time, unless a change of unit has a price.
         Raises ValueError for fewer samples than one receptive field, and for samples so large that
         the features are not finite.
         """
-        pieces = self.features.stream(samples)
+        chunks = self.features.stream(samples)
         if self.price:  # the cheapest path is known only at the end
-            return self.assign(torch.cat(list(pieces)))
-        return np.concatenate([self.assign(piece) for piece in pieces])
+            return self.assign(torch.cat(list(chunks)))
+        return np.concatenate([self.assign(chunk) for chunk in chunks])
 
     def units(self, samples: np.ndarray) -> RunLength:
-        """Extract run-length units, or their pieces, of (N,) float32 samples at 16 kHz."""
+        """Extract the run-length units, or pieces, of samples (N,) float32 at 16 kHz."""
         return self._merge(self.frames(samples), len(samples))
 
     def _merge(self, frames: np.ndarray, samples: int) -> RunLength:
@@ -257,7 +260,9 @@ class UnitExtractor:
         """Return what `units` would return or raise for each of the recordings, which fit a
         batch."""
         units: list[RunLength | ValueError] = []
-        for samples, features in zip(recordings, self.features.of_batch(recordings), strict=True):
+        for samples, features in zip(
+            recordings, self.features.encode_batch(recordings), strict=True
+        ):
             try:
                 units.append(self._merge(self.assign(features), len(samples)))
             except ValueError as error:
@@ -265,10 +270,10 @@ class UnitExtractor:
         return units
 
 
-def extractor_of(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
+def make_extractor(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     """Join an encoder and a codebook. Raises InputError where the codebook was fitted on another
     encoder."""
-    return UnitExtractor(features_of(codebook, encoder), codebook)
+    return UnitExtractor(load_matching_features(codebook, encoder), codebook)
 
 
 @dataclass(frozen=True)
@@ -290,7 +295,7 @@ class UnitEngine:
         return [torch.nn.functional.one_hot(units, self.extractor.codebook.size).float()]
 
 
-def unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
+def make_unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
     """Make an encoder with one layer, (T, K): the units that an extractor gives."""
     return SpeechEncoder(
         name=f"units of {extractor.codebook.name}",
@@ -312,12 +317,12 @@ def load_extractor(
 ) -> UnitExtractor:
     """Load an encoder and a codebook.
 
-    encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: as in `features_of`; price:
-    of a change of unit. Raises InputError where either cannot be loaded or they do not belong
-    together.
+    encoder: what `load_encoder` takes, or one of `SPECTRAL`. precision: as in
+    `load_matching_features`. price: what a change of unit costs. Raises InputError where either
+    cannot be loaded or they do not belong together.
     """
     book = load_codebook(codebook)
-    return UnitExtractor(features_of(book, encoder, precision, device), book, price)
+    return UnitExtractor(load_matching_features(book, encoder, precision, device), book, price)
 
 
 def check_finite(features: torch.Tensor) -> torch.Tensor:
@@ -330,19 +335,19 @@ def check_finite(features: torch.Tensor) -> torch.Tensor:
 def stream_frames(
     recordings: Sequence[Recording], features: Features, pool: Executor, queue_size: int
 ) -> Iterator[np.ndarray]:
-    """Yield pieces (T_i, D) of all recordings that can be used, in order; the others are listed and
-    counted.
+    """Yield the features (T_i, D) of all recordings that can be used, in order and in chunks; the
+    others are listed and counted.
 
     pool: encodes recordings of up to LONG seconds, `queue_size` of them before they are needed;
-    longer ones are encoded here, piece by piece. Raises InputError where none can be used.
+    longer ones are encoded here, chunk by chunk. Raises InputError where none can be used.
     """
     what = "features for k-means"
     failed: dict[str, str] = {}
     jobs = submit_in_order(pool, partial(_encode_short, features), recordings, queue_size)
     for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
         try:
-            pieces = future.result()
-            yield from (_encode_pieces(features, recording) if pieces is None else pieces)
+            chunks = future.result()
+            yield from (_encode_chunks(features, recording) if chunks is None else chunks)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
     report_set_aside(failed, what)
@@ -353,17 +358,17 @@ def stream_frames(
         )
 
 
-def _encode_pieces(features: Features, recording: Recording) -> Iterator[np.ndarray]:
+def _encode_chunks(features: Features, recording: Recording) -> Iterator[np.ndarray]:
     """Yield the features (T_i, D) of a recording."""
-    for piece in features.stream(read_audio(recording.path)):
-        yield check_finite(piece).numpy()
+    for chunk in features.stream(read_audio(recording.path)):
+        yield check_finite(chunk).numpy()
 
 
 def _encode_short(features: Features, recording: Recording) -> list[np.ndarray] | None:
     """Return all features of a recording; None for a long one."""
     if header_duration(recording.path) > LONG:
         return None
-    return list(_encode_pieces(features, recording))
+    return list(_encode_chunks(features, recording))
 
 
 def submit_in_order(
@@ -380,11 +385,11 @@ def submit_in_order(
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
-    """Average (T, D) -> (T, D) over `width` neighbouring frames, an odd number; at the edges over
-    fewer.
+    """Average features (T, D) over `width` neighbouring frames, an odd number; at the edges over
+    fewer. Returns (T, D).
 
-    A phone lasts several frames; clusters of smoothed features change less often within a phone and
-    are more alike between voices.
+    A phone lasts several frames; clusters of smoothed features change less often within a phone,
+    and differ less between voices.
     """
     if width == 1:
         return features
@@ -394,17 +399,18 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
     return pooled[0].T
 
 
-def smooth_stream(pieces: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
-    """Apply `smooth` to the pieces (T_i, D) of one sequence as they come, with the same bits: a
+def smooth_stream(chunks: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
+    """Apply `smooth` to the chunks (T_i, D) of one sequence as they come, with the same bits: a
     frame waits for its `width` // 2 successors."""
     half = width // 2
-    # the first frames of the buffer, `done` of them, are kept as neighbours of the next alone
-    buffer, done = None, 0
-    for piece in pieces:
-        buffer = piece if buffer is None else torch.cat([buffer, piece])
+    buffer = None
+    yielded = 0  # frames at the buffer's start that stay only as neighbours of those to come
+    for chunk in chunks:
+        buffer = chunk if buffer is None else torch.cat([buffer, chunk])
         ready = len(buffer) - half
-        if ready > done:
-            yield smooth(buffer, width)[done:ready]
-            buffer, done = buffer[max(ready - half, 0) :], min(ready, half)
-    if buffer is not None and len(buffer) > done:
-        yield smooth(buffer, width)[done:]
+        if ready > yielded:
+            yield smooth(buffer, width)[yielded:ready]
+            buffer = buffer[max(ready - half, 0) :]
+            yielded = min(ready, half)
+    if buffer is not None and len(buffer) > yielded:
+        yield smooth(buffer, width)[yielded:]

@@ -62,7 +62,7 @@ def fit_units(o: Fit) -> None:
 
 
 def phone_codebook() -> Codebook:
-    """Return the codebook of `hama:phones`: unit k is symbol k."""
+    """Return the codebook of the phone recogniser `hama:phones`: unit k is its symbol k."""
     features = encoder_features(load_hama(PHONES), layer=0, smooth=1)
     facts = features.card | {"read_out": "phones, by greedy CTC", "symbols": phone_symbols()}
     return Codebook(np.eye(len(phone_symbols()), dtype=np.float32), facts)
@@ -71,8 +71,9 @@ def phone_codebook() -> Codebook:
 def draw_recordings(
     source: Path, count: int | None, split: str, seed: int, share: float | None = None
 ) -> tuple[list[Recording], dict[str, Any]]:
-    """Sample the passages of a prepared corpus or the recordings of another source, as
-    `sample_recordings` does. Return them, and the entries of the card about them."""
+    """Sample the passages of a prepared corpus, or the recordings of another source: `count` of
+    them, or a `share` (0 to 1), as `sample_recordings` does. Return them, and the entries of the
+    card about them."""
     recordings, sizes = sample_recordings(
         list_training_recordings(source, split), seed, share, count
     )

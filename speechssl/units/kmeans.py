@@ -33,8 +33,8 @@ def fit_kmeans(
     the best of `starts` k-means++ starts.
 
     standardise: scale every dimension to variance 1 before clustering. Whisper's layers have a few
-    dimensions of huge variance, which tell where in the 30 s a frame is and would decide all
-    distances. The codebook takes features that are not scaled.
+    dimensions of huge variance, which tell where in its window of 30 s a frame is, and would decide
+    all distances. The codebook itself takes features that are not scaled.
 
     The settings are HuBERT's (arXiv 2106.07447, section IV-A;
     examples/hubert/simple_kmeans/learn_kmeans.py of fairseq): mini-batches of 10,000 frames, at

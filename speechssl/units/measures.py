@@ -22,14 +22,18 @@ from scipy.stats import entropy, mannwhitneyu
 from speechssl.data.records import Corpus
 from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
 
-PAIRS = 20_000  # pairs of recordings that are compared at most, of one text and of two
+# The most pairs of recordings that are compared: as many with the same text, and as many with
+# different texts.
+PAIRS = 20_000
+TRIPLES = 5_000  # triples of recordings that ABX compares
 
 
 def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
-    """Measure how evenly the units of a codebook of `size` occur, by frames: the entropy in bits,
-    its share of log2 K, the entropy of units that are all as frequent, and how many units never
-    occur."""
-    counts = sum((np.bincount(u.units, u.lengths, minlength=size) for u in units), np.zeros(size))
+    """Measure how evenly the frames use the units of a codebook of `size`: the entropy in bits, its
+    share of log2(size), which equally frequent units would have, and how many units never occur."""
+    counts = np.zeros(size)  # frames of every unit
+    for runs in units:
+        counts += np.bincount(runs.units, runs.lengths, minlength=size)
     bits = float(entropy(counts, base=2))
     return {
         "usage_entropy_bits": bits,
@@ -41,11 +45,11 @@ def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
 def bit_rate(units: Sequence[RunLength]) -> dict[str, float]:
     """Return symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469): for the
     run-length units alone, and for units with their lengths, which together give all frames."""
-    runs = [np.stack([u.units, u.lengths]) for u in units]
-    flat = np.concatenate([np.zeros((2, 0), np.int64), *runs], axis=1)
-    rate = flat.shape[1] / sum(u.seconds or 0.0 for u in units)
-    _, unit_counts = np.unique(flat[0], return_counts=True)
-    _, pair_counts = np.unique(flat, axis=1, return_counts=True)
+    runs = [np.stack([u.units, u.lengths]) for u in units]  # (2, number of runs) each
+    all_runs = np.concatenate([np.zeros((2, 0), np.int64), *runs], axis=1)
+    rate = all_runs.shape[1] / sum(u.seconds or 0.0 for u in units)
+    _, unit_counts = np.unique(all_runs[0], return_counts=True)
+    _, pair_counts = np.unique(all_runs, axis=1, return_counts=True)
     return {
         "units_a_second": rate,
         "bits_a_second": rate * float(entropy(unit_counts, base=2)),
@@ -90,10 +94,11 @@ def same_text(
     well DUAL can learn from the units.
 
     A row has `groups`, `same_text_distance`, `other_text_distance`, `same_text_auc` (the chance
-    that a pair of one text is nearer than a pair of two), and `pairs` of one text. It is computed
-    from all pairs of recordings by different speakers, or from PAIRS of them, sampled by the seed.
-    Pairs of groups that share no text have no row. Raises ValueError where no two speakers say one
-    text in common and another text as well.
+    that a pair with the same text is nearer than a pair with different texts), the number of
+    `pairs` with the same text, and the sampled `distances`, (same, other). It is computed from all
+    pairs of recordings by different speakers, or from PAIRS of them, sampled by the seed. Groups
+    that share no text have no row. Raises ValueError where no two speakers say one text in common
+    and another text as well.
     """
     rng = np.random.default_rng(seed)
     text_of, speaker_of = np.array(texts), np.array(speakers)
@@ -143,7 +148,7 @@ def abx(
 
     within: A, B and X are by one speaker; across: A and B are by one speaker, X by another. This is
     the measure of the ZeroSpeech challenge (arXiv 1904.11469), which is for phones, applied to
-    whole recordings: by the normalised edit distance of their units, on PAIRS / 4 triples that are
+    whole recordings: by the normalised edit distance of their units, on TRIPLES triples that are
     sampled by the seed. NaN where no triple exists. (fastabx is for phones by features, and needs
     Python 3.12.)
     """
@@ -157,15 +162,15 @@ def abx(
     speakers_of_several = sorted(name for name in texts_of if len(texts_of[name]) > 1)
     distance = cache(lambda i, j: normalised_distance(units[i], units[j]))
 
-    def choose(values: Sequence[Any]) -> Any:  # rng.choice makes an array of them first
+    def choose(values: Sequence[Any]) -> Any:  # rng.choice would first copy them to an array
         return values[int(rng.integers(len(values)))]
 
     errors: dict[str, list[float]] = {"abx_within": [], "abx_across": []}
-    for name, trials in errors.items():
-        for _ in range(PAIRS // 4 if speakers_of_several else 0):
+    for name, errors_of_trials in errors.items():
+        for _ in range(TRIPLES if speakers_of_several else 0):
             speaker = choose(speakers_of_several)
-            own = texts_of[speaker]
-            text, other_text = (own[k] for k in rng.choice(len(own), 2, replace=False))
+            first, second = rng.choice(len(texts_of[speaker]), 2, replace=False)
+            text, other_text = texts_of[speaker][first], texts_of[speaker][second]
             a = choose(recordings[speaker, text])
             if name == "abx_within":
                 candidates = [i for i in recordings[speaker, text] if i != a]
@@ -173,10 +178,14 @@ def abx(
                 others = [p for p in sorted(texts_of) if p != speaker and (p, text) in recordings]
                 candidates = recordings[choose(others), text] if others else []
             if candidates:
-                x, b = choose(candidates), choose(recordings[speaker, other_text])
+                x = choose(candidates)
+                b = choose(recordings[speaker, other_text])
                 ax, bx = distance(a, x), distance(b, x)
-                trials.append(float(ax > bx) + 0.5 * float(ax == bx))
-    return {name: float(np.mean(trials)) if trials else math.nan for name, trials in errors.items()}
+                errors_of_trials.append(float(ax > bx) + 0.5 * float(ax == bx))
+    rates = {}
+    for name, errors_of_trials in errors.items():
+        rates[name] = float(np.mean(errors_of_trials)) if errors_of_trials else math.nan
+    return rates
 
 
 def speaker_probe(
@@ -185,8 +194,9 @@ def speaker_probe(
     """Measure how well a linear probe finds the speaker from the units: its accuracy, beside the
     share of the commonest speaker.
 
-    The probe sees the share of frames of every unit (K,), in five-fold cross-validation over the
-    speakers with five recordings or more. NaN where there are fewer than two such speakers.
+    The probe sees the square root of every unit's share of the frames (K,). Its accuracy is that of
+    five-fold cross-validation over the speakers with five recordings or more. NaN where there are
+    fewer than two such speakers.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold, cross_val_score
@@ -230,15 +240,15 @@ def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) 
     upper bound for readers of these units. NaN where no answer has times."""
     scores = []
     for question in corpus.answerable:
-        spans = [
-            (a.start, a.end) for a in question.answers if a.start is not None and a.end is not None
-        ]
-        if not spans or question.passage not in units:
+        timed = [a for a in question.answers if a.start is not None and a.end is not None]
+        if not timed or question.passage not in units:
             continue
-        start, end = spans[0]
+        start, end = timed[0].start, timed[0].end
+        assert start is not None
+        assert end is not None
         passage = units[question.passage]
         answer = units_of_interval(grid, passage, start, end)
-        first, last = interval_of_units(grid, passage, *answer)
-        overlap = max(min(last, end) - max(first, start), 0.0)
-        scores.append(2 * overlap / (last - first + end - start))
+        rounded_start, rounded_end = interval_of_units(grid, passage, *answer)
+        overlap = max(min(rounded_end, end) - max(rounded_start, start), 0.0)
+        scores.append(2 * overlap / (rounded_end - rounded_start + end - start))
     return float(np.mean(scores)) if scores else math.nan

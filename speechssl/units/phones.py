@@ -98,7 +98,7 @@ def fill_all_gaps(
 
 def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
     """Fill the gaps between phones with SILENCE, and give pauses that name. Phones of no length
-    are dropped, and overlaps of up to OVERLAP belong to the earlier phone.
+    are dropped; where two phones overlap, by OVERLAP at most, the time belongs to the earlier.
 
     Raises ValueError for times that do not go forward, and where no phone is left.
     """

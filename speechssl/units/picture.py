@@ -12,6 +12,8 @@ from speechssl.results import INK, save_figure, style_figures
 from speechssl.timing import FrameGrid, RunLength, unit_samples
 
 Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
+GOLDEN_RATIO = 0.6180339887
+BLUE, GREY = "#2f6fab", "#b9bec6"
 
 
 def unit_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
@@ -24,8 +26,10 @@ def unit_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
 def choose_colour(unit: int) -> str:
     """Return the colour of a unit, always the same. Hues go round by the golden ratio, so that
     units with near numbers look different."""
-    lightness, saturation = (0.80, 0.68, 0.74)[unit % 3], (0.62, 0.55, 0.45)[unit // 3 % 3]
-    red, green, blue = colorsys.hls_to_rgb(unit * 0.6180339887 % 1, lightness, saturation)
+    hue = unit * GOLDEN_RATIO % 1
+    lightness = (0.80, 0.68, 0.74)[unit % 3]
+    saturation = (0.62, 0.55, 0.45)[unit // 3 % 3]
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, saturation)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
@@ -36,9 +40,9 @@ def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         # at least as wide as the title
         figure = Figure(figsize=(max(4.8, 1.5 + 1.6 * len(rows)), 3.6), layout="constrained")
         ax = figure.subplots()
-        for place, row in enumerate(rows):
+        for place, row in enumerate(rows):  # at 0, 1, ... on the horizontal axis
             same, other = row["distances"]
-            for distances, shift, fill in ((same, -0.18, "#2f6fab"), (other, 0.18, "#b9bec6")):
+            for distances, shift, fill in ((same, -0.18, BLUE), (other, 0.18, GREY)):
                 violin: Any = ax.violinplot(
                     [distances], [place + shift], widths=0.34, showmedians=True, showextrema=False
                 )

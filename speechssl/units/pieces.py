@@ -1,6 +1,6 @@
-"""Pieces of units are to units what word pieces are to letters: units that often follow each other
-become one symbol, by byte pair encoding. Where units are phones, a reader then sees a third of the
-symbols, and a common word is one symbol.
+"""Units that often follow each other are merged to one symbol, a piece, by byte pair encoding:
+pieces are to units what word pieces are to letters. Where units are phones, a reader (the text
+encoder that reads them) then sees a third of the symbols, and a common word is one symbol.
 
 Acoustic BPE (arXiv 2310.14580) and Wav2Seq (arXiv 2205.01086) merge units of HuBERT in this way.
 Where one of the units marks the end of a word, as in a recogniser of phones, pieces end there.
@@ -33,8 +33,9 @@ FIRST_CODE = 0xE000
 class Pieces:
     """Pieces belong to the units of a codebook.
 
-    card: the number of `units`, the hashes of the `codebooks` that these units are of, the
-    `tokenizer` as the library writes it, and what they were made from.
+    card: the number of `units`, the hashes of their `codebooks`, the unit that is a word
+    `boundary`, the `tokenizer` as the library writes it, and the settings of the units that the
+    pieces were `made_from`.
     """
 
     card: dict[str, Any]
@@ -55,8 +56,8 @@ class Pieces:
         return hash_json([self.card["tokenizer"], self.card["codebooks"]])
 
     def join(self, runs: RunLength) -> RunLength:
-        """Join units to pieces. The length of a piece is that of its units, in frames; equal pieces
-        may follow each other."""
+        """Join the units of a recording to pieces. The length of a piece, in frames, is the sum of
+        its units'; unlike equal units, equal pieces may follow each other."""
         encoding = self.tokenizer.encode(units_as_text(runs.units))
         ids = np.array(encoding.ids, runs.units.dtype)
         firsts = [first for first, _ in encoding.offsets]

@@ -2,8 +2,8 @@
 
 The source is a prepared corpus, a manifest or a folder, with or without known phones, or a list of
 recordings with their texts and speakers. `evaluate_units` encodes the recordings and takes the
-measures of `measures.py` that such a source allows. They are dictionaries with the names of
-`--out`.
+measures of `measures.py` that such a source allows. Measures are a dictionary, which `--out` writes
+as JSON.
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ from speechssl.units.options import Evaluate
 from speechssl.units.phones import Phone, fill_all_gaps, phone_frames, read_alignment
 from speechssl.units.picture import draw_violins
 
-# Begins the name of a distortion, stretch@TIMES, that makes speech so many times as fast and keeps
-# its pitch. It moves frames in time, and is therefore no `Condition`.
+# The distortion stretch@1.2 makes speech 1.2 times as fast and keeps its pitch. It moves frames in
+# time, and is therefore no `Condition`.
 STRETCH = "stretch@"
 Phones = Mapping[str, Sequence[Phone]]  # by recording
 Units = Mapping[str, RunLength]
 Encoded = TypeVar("Encoded")
 
-
-LABELS = {  # of measures, on the terminal
+LABELS = {  # measure -> what the terminal calls it
     "usage_entropy_bits": "entropy of the units' usage, bits",
     "usage_entropy_share": "its share of log2 K",
     "unused_units": "units that never occur",
@@ -70,13 +69,12 @@ LABELS = {  # of measures, on the terminal
 
 @dataclass(frozen=True)
 class Labelled:
-    """A line of a list has the text and the speaker of a recording. group: what the speaker belongs
-    to, such as a synthesiser."""
+    """A line of a list describes a recording."""
 
     audio: str
     text: str
     speaker: str
-    group: str
+    group: str  # what the speaker belongs to, such as a synthesiser
 
 
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
@@ -224,8 +222,9 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
     if not aligned:
         return {}
     if len(aligned) < len(units):
-        print(f"purity and PNMI: of {len(aligned)} of {len(units)} recordings", file=sys.stderr)
-    numbers: dict[str, int] = {}  # of the phones, by name
+        tally = f"{len(aligned)} of {len(units)} recordings"
+        print(f"purity and PNMI: of {tally}, which have phones", file=sys.stderr)
+    numbers: dict[str, int] = {}  # phone -> its number, which `phone_frames` gives
     units_of_frames, phones_of_frames = [], []
     for name in aligned:
         runs = units[name]
@@ -239,7 +238,7 @@ class Distortion:
     """A distortion is applied to speech to measure the stability of its units."""
 
     card: dict[str, Any]  # its name, its SNR, and what the SNR is measured over
-    # samples (N,), id of the recording -> samples; the id and the seed decide the noise
+    # called with samples (N,) and the recording's id, which with the seed decides the noise
     apply: Callable[[np.ndarray, str], np.ndarray]
 
 

@@ -30,11 +30,10 @@ ENDLESS_THREADS = ("Prefetcher", "data-usage-metrics-poller")
 
 @dataclass(frozen=True)
 class RayEngine:
-    """This engine runs actors on the cluster at RAY_ADDRESS or, without one, on this machine. load:
-    makes the extractor of an actor."""
+    """This engine runs actors on the cluster at RAY_ADDRESS or, without one, on this machine."""
 
-    load: Callable[[], UnitExtractor]
-    workers: int | None = None  # None: one a GPU, or a core where there is none
+    load: Callable[[], UnitExtractor]  # every actor calls it once
+    workers: int | None = None  # number of actors; None: one a GPU, or a core where there is none
 
     def __post_init__(self) -> None:
         _import_ray()  # else a missing Ray is noticed only after the encoder has been loaded
@@ -118,7 +117,8 @@ def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
     """Open the rows of a pipeline, and wait at the end of the block, or after an error, until its
     threads have ended: a thread that calls Ray after `ray.shutdown` would end the whole program,
     with exit code 1 and no message."""
-    before, rows = set(threading.enumerate()), iter(dataset.iter_rows())
+    before = set(threading.enumerate())
+    rows = iter(dataset.iter_rows())
     try:
         yield rows
     finally:
@@ -164,6 +164,8 @@ class ShardActor:
         card: dict[str, Any],
         folder: str,
     ) -> None:
+        """load, out and size make the actor's `ShardMaker`; card: that of the driver's maker;
+        folder: the driver's working folder."""
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 

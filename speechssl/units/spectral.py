@@ -1,4 +1,4 @@
-"""Spectral features take the place of an encoder's hidden states, and are computed in pieces.
+"""Spectral features take the place of an encoder's hidden states, and are computed in chunks.
 
 `mfcc`, 39 a frame (13 coefficients, first and second differences), are the targets of HuBERT's
 first iteration (arXiv 2106.07447, section IV-A); `fbank`, 80 log-mel energies, is the lower bound
@@ -20,20 +20,22 @@ from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 
 _SHIFT, _WINDOW = 160, 400  # samples: 10 and 25 ms
-_PIECE = 12_000  # rows of 10 ms that are computed at a time, two minutes
-_CONTEXT = 4  # rows on either side, which second differences depend on
+_CHUNK = 12_000  # rows of 10 ms that are computed at a time, two minutes
+# Rows on either side that second differences depend on: a difference sees two, and is taken twice.
+_CONTEXT = 4
 MELS = 80
 MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)  # as in `pretrain`
 
 
 def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
-    """Compute one of `SPECTRAL` piece by piece, (T_i, D) float32 each: hours of audio in constant
-    memory.
+    """Compute the features `kind` of `SPECTRAL` in chunks, (T_i, D) float32 each, so that hours of
+    audio take constant memory.
 
-    samples: (N,) float32 at 16 kHz. A frame of `grid` gets the 10 ms row whose centre is nearest to
-    the samples that the frame owns. Cutting into pieces changes float32 rounding at most, since a
-    matrix product may depend on its number of rows. As _PIECE is constant, a recording has the same
-    bits every time on one machine. Raises ValueError for fewer samples than a window.
+    samples: (N,) float32 at 16 kHz. Rows are computed every 10 ms; a frame of `grid` gets the row
+    whose centre is nearest to the middle of the samples that the frame owns. Cutting into chunks
+    changes float32 rounding at most, since a matrix product may depend on its number of rows. As
+    _CHUNK is constant, a recording has the same bits every time on one machine. Raises ValueError
+    for fewer samples than a window.
     """
     least = max(_WINDOW, grid.receptive)
     if len(samples) < least:
@@ -41,15 +43,16 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
     compute, _ = SPECTRAL[kind]
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
     row_of_frame = nearest_rows(grid, np.arange(grid.frames(len(samples))), rows)
-    for first in range(0, rows, _PIECE):
-        chosen = row_of_frame[(row_of_frame >= first) & (row_of_frame < first + _PIECE)]
-        left, right = max(first - _CONTEXT, 0), min(first + _PIECE + _CONTEXT, rows)
-        if len(chosen):
-            piece = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
-            yield compute(piece)[chosen - left]
+    for first in range(0, rows, _CHUNK):
+        rows_of_chunk = row_of_frame[(row_of_frame >= first) & (row_of_frame < first + _CHUNK)]
+        left = max(first - _CONTEXT, 0)
+        right = min(first + _CHUNK + _CONTEXT, rows)
+        if len(rows_of_chunk):
+            chunk = samples[left * _SHIFT : (right - 1) * _SHIFT + _WINDOW]
+            yield compute(chunk)[rows_of_chunk - left]
 
 
-def spectral_encoder(kind: str) -> SpeechEncoder:
+def make_spectral_encoder(kind: str) -> SpeechEncoder:
     """Make an encoder whose one layer is the features `kind` of `SPECTRAL`, every 10 ms: a baseline
     of SUPERB."""
     compute, width = SPECTRAL[kind]
@@ -59,8 +62,8 @@ def spectral_encoder(kind: str) -> SpeechEncoder:
 
 
 def mfcc(samples: np.ndarray) -> torch.Tensor:
-    """Compute MFCCs and their differences, (R, 39) float32, every 10 ms (R by a grid of hop 160 and
-    receptive field 400). samples: (N,) float32 at 16 kHz."""
+    """Compute MFCCs and their first and second differences, (R, 39) float32, one of R rows every
+    10 ms. samples: (N,) float32 at 16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # takes half a second, and encoders do not need it
     from torchaudio.functional import compute_deltas
 
@@ -71,7 +74,8 @@ def mfcc(samples: np.ndarray) -> torch.Tensor:
 
 
 def log_mel(samples: np.ndarray) -> torch.Tensor:
-    """Compute log filterbank energies, (R, 80), every 10 ms. samples: (N,) float32 at 16 kHz."""
+    """Compute log filterbank energies, (R, 80), a row every 10 ms. samples: (N,) float32 at
+    16 kHz."""
     import torchaudio.compliance.kaldi as kaldi  # as above
 
     wave = _scale_to_int16(samples)

@@ -44,17 +44,17 @@ WRITE_OPTIONS: dict[str, Any] = {
     "data_page_version": "1.0",
     "write_page_checksum": True,
 }
-CARD_KEY = b"speechssl"  # of the card in the schema's metadata
+CARD_KEY = b"speechssl"  # key of the part's card in the metadata of the Parquet schema
 
 
 @dataclass(frozen=True)
 class UtteranceUnits:
-    """An utterance has the units of a recording."""
+    """An utterance is a recording as units: a row of a part."""
 
     id: str
     seconds: float
     runs: RunLength
-    audio_hash: str  # of the file
+    audio_hash: str  # of the recording's file
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Part:
 
 
 def part_name(index: int) -> str:
+    """Name the file of a part."""
     return f"part-{index:05d}.parquet"
 
 
@@ -149,11 +150,11 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
     the card names.
     """
     folder = Path(folder)
-    for listed in units_card(folder)["parts"]:
-        path = folder / listed["file"]
+    for part in units_card(folder)["parts"]:
+        path = folder / part["file"]
         try:
             content = path.read_bytes()
-            if hash_bytes(content) != listed["hash"]:
+            if hash_bytes(content) != part["hash"]:
                 raise ValueError(f"it is not the file that {CARD} describes")
             yield from decode_part(content).utterances
         except (OSError, ValueError) as error:

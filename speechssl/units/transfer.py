@@ -27,13 +27,19 @@ from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
-from speechssl.units.features import Features, features_of, load_features, submit_in_order
+from speechssl.units.features import (
+    Features,
+    load_features,
+    load_matching_features,
+    submit_in_order,
+)
 from speechssl.units.fit import draw_recordings
 from speechssl.units.kmeans import Reservoir
 from speechssl.units.options import Transfer
 
 ITERATIONS = 100  # of L-BFGS
 COMPARED = 50  # recordings at most whose units by both codebooks are compared
+NEVER = -1e9  # score of a unit that no frame shall get
 
 
 def transfer_codebook(o: Transfer) -> None:
@@ -41,11 +47,11 @@ def transfer_codebook(o: Transfer) -> None:
     means for `o.encoder`.
 
     Centroid k is the mean of the new encoder's features over the frames of clean recordings that
-    have the old unit k: one step of k-means from the old assignment. (Smoothing is the same, and
+    have the old unit k: one step of k-means from the old assignment. (Smoothing is the old one, and
     so is the layer without --layer.) With --read-out linear, `linear_head` learns the old units of
-    clean recordings from features of these and of their distorted versions. The card has the share
-    of clean frames that keep their unit (`agreement`). Raises InputError where the encoders' frames
-    do not fit each other, or a unit has no mean because it never occurs.
+    clean recordings from features of these and of their distorted versions. The card states the
+    share of clean frames that keep their unit (`agreement`). Raises InputError where the frames of
+    the two encoders differ, or a unit has no mean because it never occurs.
     """
     check_out(o.out)
     pair = _load_pair(o)
@@ -61,8 +67,8 @@ def transfer_codebook(o: Transfer) -> None:
         with single_threaded(workers) as pool:
             encoded = encode_recordings(pair, recordings, pool, workers)
             fitted, compared = fit_codebook(encoded, o, card)
-            is_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
-            agreement = float(np.concatenate(is_kept).mean())
+            frames_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
+            agreement = float(np.concatenate(frames_kept).mean())
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
         book.save(o.out)
     print(
@@ -72,21 +78,21 @@ def transfer_codebook(o: Transfer) -> None:
 
 
 class Encoded(NamedTuple):
-    """A recording has been encoded by both encoders: to its old units (T,), and to features (T, D)
-    of the new encoder, of clean and perhaps of distorted speech."""
+    """A recording has been encoded by both encoders."""
 
     recording: Recording
-    units: np.ndarray
+    units: np.ndarray  # (T,), by the old encoder and codebook
+    # (T, D) each, by the new encoder: of the clean and perhaps of the distorted recording
     features: list[np.ndarray]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair is the old codebook with its features, and the features of the new encoder."""
+    """A pair is the old encoder with its codebook, and the new encoder."""
 
     old: Codebook
-    before: Features
-    after: Features
+    before: Features  # of the old encoder
+    after: Features  # of the new encoder
     distort: TrainingDistortions | None
 
     def encode(self, recording: Recording) -> Encoded:
@@ -94,26 +100,26 @@ class Pair:
         that is too short."""
         clean = read_audio(recording.path)
         units = self.old.assign(torch.cat(list(self.before.stream(clean))))
-        features = [self.after_features(clean).numpy()]
+        features = [self.encode_after(clean).numpy()]
         if self.distort is not None:
             distorted, _ = self.distort.apply(clean, recording.id)
-            features.append(self.after_features(distorted).numpy())
+            features.append(self.encode_after(distorted).numpy())
         return Encoded(recording, units, features)
 
-    def keeps_unit(self, new: Codebook, clean: Encoded) -> np.ndarray:
+    def keeps_unit(self, new: Codebook, encoded: Encoded) -> np.ndarray:
         """Return whether both codebooks give a frame of a recording the same unit: (T,) bool."""
-        features = self.after_features(read_audio(clean.recording.path))
-        return np.asarray(clean.units == new.assign(features))
+        features = self.encode_after(read_audio(encoded.recording.path))
+        return np.asarray(encoded.units == new.assign(features))
 
-    def after_features(self, samples: np.ndarray) -> torch.Tensor:
-        """Return the features (T, D) of samples (N,) by the new encoder."""
+    def encode_after(self, samples: np.ndarray) -> torch.Tensor:
+        """Return the new encoder's features (T, D) of samples (N,)."""
         return torch.cat(list(self.after.stream(samples)))
 
 
 def _load_pair(o: Transfer) -> Pair:
     """Load both encoders. Raises InputError where their frames differ."""
     old = load_codebook(o.codebook)
-    before = features_of(old, o.encoder, o.precision)
+    before = load_matching_features(old, o.encoder, o.precision)
     margin = before.margin if o.margin is None else o.margin
     layer = before.layer if o.layer is None else o.layer
     after = load_features(o.new, layer, before.smooth, o.precision, margin=margin)
@@ -150,10 +156,11 @@ def fit_codebook(
 
     Raises InputError where a unit has no mean, or a head no frame at all.
     """
-    size, is_linear = card["K"], o.read_out == "linear"
+    size = card["K"]
+    is_linear = o.read_out == "linear"
     counts = np.zeros(size)  # frames of every unit
-    sums = np.zeros((size, 1))  # (K, D) of the features of every unit
-    sample = Reservoir(o.budget, o.seed)  # of rows: features and, last, the unit
+    sums = np.zeros((size, 1))  # of every unit's features; the first recording makes it (K, D)
+    sample = Reservoir(o.budget, o.seed)  # its rows are features and, in the last column, the unit
     compared: list[Encoded] = []
     for recording in recordings:
         units = recording.units
@@ -187,7 +194,7 @@ def linear_head(
     """Fit a multinomial logistic regression, features (N, D) -> units (N,): weights (K, D) and
     offsets (K,) float32 of raw features.
 
-    A unit of which no frame was drawn is never given.
+    A unit without a frame among these gets an offset so low that it never wins.
     """
     from sklearn.exceptions import ConvergenceWarning  # slow to import
     from sklearn.linear_model import LogisticRegression
@@ -204,6 +211,6 @@ def linear_head(
         intercepts = np.concatenate([-intercepts, intercepts])
     weights = np.zeros((size, features.shape[1]))
     weights[fitted.classes_] = rows
-    offsets = np.full(size, -1e9)
+    offsets = np.full(size, NEVER)
     offsets[fitted.classes_] = intercepts - rows @ mean
     return weights.astype(np.float32), offsets.astype(np.float32)

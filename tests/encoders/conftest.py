@@ -1,5 +1,5 @@
-"""Noise, and fairseq checkpoints made on the spot: modules of the right names exist while pickling,
-and never while reading."""
+"""Fixtures of encoders: noise, a small Whisper, and checkpoints as fairseq writes them. These are
+pickled with stand-ins for fairseq's and omegaconf's modules, which are gone when they are read."""
 
 import argparse
 import enum
@@ -23,15 +23,16 @@ MODULES = {
 
 
 def noise(samples=16_000, seed=0):
-    """Noise that grows and shrinks, so that frames differ."""
+    """Make noise that grows and shrinks, so that frames differ, with an offset."""
     rng = np.random.default_rng(seed)
-    shape = np.interp(np.arange(samples), np.linspace(0, samples, 30), rng.uniform(0.05, 0.5, 30))
-    return (rng.standard_normal(samples) * shape + 0.1).astype(np.float32)
+    levels = rng.uniform(0.05, 0.5, 30)
+    level = np.interp(np.arange(samples), np.linspace(0, samples, 30), levels)
+    return (rng.standard_normal(samples) * level + 0.1).astype(np.float32)
 
 
 @contextmanager
 def fake_libraries():
-    """Gives {class name: class}; the modules are gone afterwards."""
+    """Put stand-ins for MODULES in place until the block ends. Gives their classes by name."""
     classes, before = {}, dict(sys.modules)
     for module_name in (*MODULES, "fairseq.dataclass.constants"):
         parts = module_name.split(".")
@@ -56,7 +57,7 @@ def fake_libraries():
 
 
 def omegaconf_of(value, classes, parent=None):
-    """Nested settings as omegaconf holds them, each node with its parent and its type."""
+    """Return nested settings as omegaconf holds them, each node with its parent and its type."""
     node = classes[{dict: "DictConfig", list: "ListConfig"}.get(type(value), "AnyNode")]()
     metadata = classes["ContainerMetadata"]()
     metadata.__dict__.update(ref_type=Any, object_type=dict, optional=True, key=None, flags={})
@@ -71,22 +72,27 @@ def omegaconf_of(value, classes, parent=None):
 
 
 def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras=None):
-    """A checkpoint as fairseq's trainer saves it. style: dict, omegaconf, or args (old: one flat
-    namespace)."""
+    """Write a checkpoint as fairseq's trainer does.
+
+    state: weights, whose names get the `prefix`; extras: further weights. cfg: {"model": ...,
+    "task": ...}. style: how cfg is written: dict, omegaconf, or args (the old way, one flat
+    namespace). zipped: whether in torch's format since 1.6.
+    """
     state = {prefix + name: tensor for name, tensor in state.items()} | (extras or {})
     history = {"criterion_name": "HubertCriterion", "num_updates": 1, "lr": np.float64(0.5)}
-    seen = {"best": np.float32(1.0), "seen": {1, 2}, "raw": b"x"}
+    extra_state = {"train_iterator": {"epoch": 1}, "best": np.float32(1.0), "seen": {1, 2}}
+    extra_state["raw"] = b"x"
     with fake_libraries() as classes:
-        words = classes["Dictionary"]()
-        words.__dict__.update(symbols=["<s>", "a"], count=[1, 2], indices={"<s>": 0, "a": 1})
+        dictionary = classes["Dictionary"]()
+        dictionary.__dict__.update(symbols=["<s>", "a"], count=[1, 2], indices={"<s>": 0, "a": 1})
         content = {
             "args": None,
             "cfg": None,
             "model": torch.nn.Module().state_dict() | state,
             "criterion": classes["Choice"].default,
             "optimizer_history": [history],
-            "task_state": {"dictionaries": [words]},
-            "extra_state": {"train_iterator": {"epoch": 1}} | seen,
+            "task_state": {"dictionaries": [dictionary]},
+            "extra_state": extra_state,
             "last_optimizer_state": {"exp_avg": [torch.ones(3)]},
         }
         if style == "args":
@@ -97,17 +103,9 @@ def write_fairseq(path, state, cfg, style="dict", zipped=True, prefix="", extras
         torch.save(content, path, _use_new_zipfile_serialization=zipped)
 
 
-@pytest.fixture(scope="session")
-def fakes():
-    """`libraries`, `omegaconf_of` and `write_fairseq`."""
-    return types.SimpleNamespace(
-        libraries=fake_libraries, omegaconf_of=omegaconf_of, write_fairseq=write_fairseq
-    )
-
-
 def make_whisper():
-    """A new Whisper of 2 + 1 layers of 32, always the same, whose weights are numbers of
-    float16."""
+    """Make a Whisper, always the same, of two encoder layers and one decoder layer of width 32. Its
+    weights are rounded to float16."""
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     sizes = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 60}
@@ -121,4 +119,5 @@ def make_whisper():
 
 @pytest.fixture(scope="session")
 def small_whisper():
+    """Return `make_whisper`."""
     return make_whisper

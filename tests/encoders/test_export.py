@@ -1,5 +1,5 @@
-"""Encoders of many shapes through the three formats and back, each against the library whose format
-it is."""
+"""Tests of `speechssl convert`: encoders of many shapes are written in the three formats and read
+again, each format compared with the library that it belongs to."""
 
 import json
 import shutil
@@ -39,8 +39,8 @@ SHAPES = {
 }
 
 
-def randomised(model, seed=0):
-    """Weights as no initialisation leaves them: no bias is zero, no norm is one."""
+def randomise(model, seed=0):
+    """Add noise to all weights, so that no bias is zero and no norm is one. Returns the model."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,17 +49,18 @@ def randomised(model, seed=0):
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory):
-    """A function (family, shape) -> a Hugging Face folder."""
+def make_folder(tmp_path_factory):
+    """Return a function (family of transformers, key of SHAPES, **changes of the config) -> folder
+    of a Hugging Face model."""
     folders = {}
 
     def make(family="Hubert", shape="base", **changes):
         key = (family, shape, json.dumps(changes))
         if key not in folders:
-            folder = folders[key] = tmp_path_factory.mktemp("made")
+            folder = folders[key] = tmp_path_factory.mktemp("model")
             values = SIZES | FRONT | SHAPES[shape] | changes
             config = getattr(transformers, f"{family}Config")(**values)
-            randomised(getattr(transformers, f"{family}Model")(config)).save_pretrained(folder)
+            randomise(getattr(transformers, f"{family}Model")(config)).save_pretrained(folder)
             normalise = config.feat_extract_norm == "layer"
             transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(folder)
         return folders[key]
@@ -67,7 +68,8 @@ def made(tmp_path_factory):
     return make
 
 
-def out_of(kind, folder):
+def output_path(kind, folder):
+    """Return where `convert` shall write the format: a folder or a file."""
     return folder / ("hf" if kind == "huggingface" else f"{kind}.pt")
 
 
@@ -79,29 +81,30 @@ def out_of(kind, folder):
     ("family", "shape"),
     [*(("Hubert", shape) for shape in SHAPES), ("Wav2Vec2", "base"), ("Wav2Vec2", "large")],
 )
-def test_every_shape_goes_round_all_formats(made, tmp_path, family, shape):
-    source = place = made(family, shape)
-    first = load_encoder(source)
+def test_every_shape_goes_round_all_formats(make_folder, tmp_path, family, shape):
+    source = make_folder(family, shape)
+    encoder = load_encoder(source)
     kinds = ("torchaudio", "fairseq", "huggingface", "fairseq", "torchaudio", "huggingface")
+    previous = source
     for number, kind in enumerate(kinds):
-        previous, place = place, out_of(kind, tmp_path / f"{number}")
-        place.parent.mkdir()
-        card = convert(previous, place, kind)
+        written = output_path(kind, tmp_path / f"{number}")
+        written.parent.mkdir()
+        card = convert(previous, written, kind)
         assert max(card["largest_errors"]) <= 1e-5
-        again = load_encoder(place)
+        loaded = load_encoder(written)
         for fact in ("hash", "grid", "layers", "width", "normalise"):
-            assert getattr(again, fact) == getattr(first, fact)
-        assert torch.equal(again.hidden_states(noise()), first.hidden_states(noise()))
-    before, after = (load_checkpoint(folder).model.config for folder in (source, place))
-    assert after.model_type == before.model_type
+            assert getattr(loaded, fact) == getattr(encoder, fact)
+        assert torch.equal(loaded.hidden_states(noise()), encoder.hidden_states(noise()))
+        previous = written
+    model_type = load_checkpoint(source).model.config.model_type
+    assert load_checkpoint(written).model.config.model_type == model_type
 
 
 # ---- fairseq's equal widths
 
 
-def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(made, tmp_path):
-    equal = made("Hubert", "equal widths")
-    folder = shutil.copytree(equal, tmp_path / "identity")
+def test_an_identity_as_projection_is_left_out_for_fairseq_and_put_back(make_folder, tmp_path):
+    folder = shutil.copytree(make_folder("Hubert", "equal widths"), tmp_path / "identity")
     projection = "feature_projection.projection"
     state = load_file(folder / "model.safetensors")
     state |= {f"{projection}.weight": torch.eye(32), f"{projection}.bias": torch.zeros(32)}
@@ -110,10 +113,13 @@ def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(
     written = torch.load(tmp_path / "x.pt", weights_only=True)["model"]
     assert not [name for name in written if name.startswith("post_extract_proj")]
     assert load_encoder(tmp_path / "x.pt").hash == load_encoder(folder).hash
-    assert "note" in convert(equal, tmp_path / "y.pt", "fairseq")
 
 
-# ---- what is refused
+def test_another_projection_between_equal_widths_is_noted_in_the_card(make_folder, tmp_path):
+    assert "note" in convert(make_folder("Hubert", "equal widths"), tmp_path / "x.pt", "fairseq")
+
+
+# ---- refusals
 
 
 @pytest.mark.parametrize(
@@ -125,47 +131,47 @@ def test_a_projection_that_changes_nothing_is_left_out_for_fairseq_and_put_back(
         ("Hubert", {}, "x.bin", "ends in .pt"),
     ],
 )
-def test_what_cannot_be_written_is_named_and_leaves_nothing(
-    made, tmp_path, family, changes, out, message
-):
+def test_a_refused_conversion_leaves_no_file(make_folder, tmp_path, family, changes, out, message):
     (tmp_path / "mine.pt").write_text("mine")
-    refused(message, convert, made(family, "base", **changes), tmp_path / out, "fairseq")
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("mine.pt", "mine")]
+    refused(message, convert, make_folder(family, "base", **changes), tmp_path / out, "fairseq")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.pt"]
+    assert (tmp_path / "mine.pt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_same_again_is_nothing_to_do_and_another_is_refused(made, tmp_path, kind):
-    out = out_of(kind, tmp_path)
-    first = convert(made("Hubert", "base"), out, kind)
+def test_an_encoder_is_converted_once_and_no_other_over_it(make_folder, tmp_path, kind):
+    out = output_path(kind, tmp_path)
+    card = convert(make_folder("Hubert", "base"), out, kind)
     with untouched(tmp_path):
-        assert convert(made("Hubert", "base"), out, kind) == json.loads(json.dumps(first))
-        refused("is something else", convert, made("Hubert", "large"), out, kind)
-        refused("is something else", convert, made("Wav2Vec2", "base"), out, kind)
+        assert convert(make_folder("Hubert", "base"), out, kind) == json.loads(json.dumps(card))
+        refused("is something else", convert, make_folder("Hubert", "large"), out, kind)
+        refused("is something else", convert, make_folder("Wav2Vec2", "base"), out, kind)
 
 
-def test_a_writer_that_spoils_a_weight_is_caught(made, tmp_path, monkeypatch):
-    def spoil(*given, **options):
-        state = rename(*given, **options)
+def test_a_writer_that_spoils_a_weight_is_caught(make_folder, tmp_path, monkeypatch):
+    def rename_and_spoil(*arguments, **options):
+        state = rename(*arguments, **options)
         name = next(n for n in state if n.endswith("k_proj.weight"))
         return state | {name: state[name] * 1.0001}
 
-    monkeypatch.setattr(exporting, "rename", spoil)
-    refused("is another encoder in", convert, made(), tmp_path / "x.pt", "fairseq")
+    monkeypatch.setattr(exporting, "rename", rename_and_spoil)
+    refused("is another encoder in", convert, make_folder(), tmp_path / "x.pt", "fairseq")
     assert not list(tmp_path.iterdir())
 
 
-# ---- the verb
+# ---- the command
 
 
-def test_the_verb_takes_what_the_file_does_not_say(made, tmp_path, capsys):
-    source, path = made("Hubert", "few convolutions"), tmp_path / "bare.pt"
+def test_options_state_what_the_file_does_not(make_folder, tmp_path, capsys):
+    source, path = make_folder("Hubert", "few convolutions"), tmp_path / "bare.pt"
     state = load_checkpoint(source).model.state_dict()
     torch.save(rename(state, "fairseq", "layer", inverse=True), path)
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
     assert "give --strides and --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
-    expected, found = load_encoder(source), load_encoder(tmp_path / "hf")
-    assert (found.hash, found.grid) == (expected.hash, expected.grid)
-    assert found.normalise == expected.normalise
-    assert torch.equal(found.hidden_states(noise()), expected.hidden_states(noise()))
+    expected, converted = load_encoder(source), load_encoder(tmp_path / "hf")
+    assert converted.hash == expected.hash
+    assert converted.grid == expected.grid
+    assert converted.normalise == expected.normalise
+    assert torch.equal(converted.hidden_states(noise()), expected.hidden_states(noise()))

@@ -1,4 +1,4 @@
-"""hama's layers and phones are those of its own library."""
+"""Tests of hama: its layers and phones are compared with those of its own library."""
 
 from itertools import pairwise
 
@@ -23,8 +23,8 @@ def speech():
 
 
 @pytest.fixture(scope="module")
-def recognised(speech):
-    """Log-probabilities (T, K + 1) and phones of hama's own library."""
+def reference(speech):
+    """Return the log-probabilities (T, K + 1) and the phones of hama's own library."""
     model = hama.ASRModel(decode=hama.ASRDecodeConfig(temperature=1.0, blank_bias=0.0))
     feeds = {
         model._waveform_input_name: speech[None],
@@ -35,29 +35,28 @@ def recognised(speech):
     return log_probs[0], model.transcribe_waveform(speech, 16000).phonemes
 
 
-def test_the_last_layer_gives_the_log_probabilities_of_its_library(speech, recognised):
+def test_the_last_layer_gives_the_log_probabilities_of_the_library(speech, reference):
     encoder = load_hama()
     states = encoder.hidden_states(speech)
     assert states.shape == (LAYERS + 1, encoder.grid.frames(len(speech)), encoder.width)
     with torch.no_grad():
         log_probs = encoder.engine.model.proj(states[-1].T).T.log_softmax(-1)
-    torch.testing.assert_close(
-        log_probs, torch.from_numpy(recognised[0])[: len(log_probs)], atol=0.02, rtol=0
-    )
+    expected = torch.from_numpy(reference[0])[: len(log_probs)]
+    torch.testing.assert_close(log_probs, expected, atol=0.02, rtol=0)
 
 
-def test_runs_of_phones_are_those_that_its_library_writes(speech, recognised):
+def test_runs_of_phones_are_those_of_the_library(speech, reference):
     rows = load_encoder("hama:phones").features(speech, 0).numpy()
-    assert (rows.sum(1) == 1).all()
+    assert (rows.sum(1) == 1).all()  # one-hot
     units = rows.argmax(1)
     runs = units[np.append(True, units[1:] != units[:-1])]
     symbols = phone_symbols()
     # a phone that is said twice in a row is one run
-    written = [p for before, p in pairwise([None, *recognised[1]]) if p != before]
-    assert [symbols[k] for k in runs if symbols[k] != "<wb>"] == written
+    phones = [phone for before, phone in pairwise([None, *reference[1]]) if phone != before]
+    assert [symbols[unit] for unit in runs if symbols[unit] != "<wb>"] == phones
 
 
-@pytest.mark.parametrize("length", [200, 640, 500_000])  # the last in pieces
+@pytest.mark.parametrize("length", [200, 640, 500_000])  # the last is encoded in pieces
 def test_recordings_of_any_length_have_the_frames_of_the_grid(length):
     encoder = load_hama()
     noise = np.random.default_rng(0).normal(size=length).astype(np.float32)
@@ -72,5 +71,5 @@ def test_recordings_of_any_length_have_the_frames_of_the_grid(length):
         ("hama", {"device": "x"}, "no device x"),
     ],
 )
-def test_what_it_has_not_is_refused(name, options, remedy):
+def test_an_unknown_name_precision_or_device_is_refused(name, options, remedy):
     refused(remedy, load_encoder, name, **options)

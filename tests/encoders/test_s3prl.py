@@ -1,7 +1,8 @@
-"""s3prl's upstreams against s3prl itself, ours against s3prl's on the same weights, and every way a
-name can be wrong."""
+"""Tests of s3prl's upstreams as encoders, which are compared with s3prl itself, of our encoders as
+an upstream of s3prl, and of the stand-ins that s3prl's programs need."""
 
 import argparse
+import math
 import subprocess
 import sys
 from functools import cache
@@ -41,7 +42,8 @@ def wav2vec2_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wavlm_file(tmp_path_factory):
-    """A checkpoint of s3prl's own code, which normalises and gathers its layers through hooks."""
+    """Return a checkpoint of s3prl's own WavLM, which normalises its input and gathers its layers
+    through hooks."""
     import_hub()
     from s3prl.upstream.wavlm.WavLM import WavLM, WavLMConfig
 
@@ -56,56 +58,60 @@ def wavlm_file(tmp_path_factory):
     return path
 
 
-def layers_of(upstream, samples):
-    """All layers, as s3prl itself gives them."""
+def encode_by_s3prl(upstream, samples):
+    """Return all layers as s3prl itself gives them, (L + 1, T, D)."""
     with torch.no_grad():
         return torch.cat(upstream.eval()([torch.from_numpy(samples)])["hidden_states"])
-
-
-# ---- golden
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
-    theirs = layers_of(import_hub().hf_hubert_custom(str(folder)), samples)
-    ours, through = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
-    assert max(relative_errors(ours.hidden_states(samples), theirs)) <= 1e-5
-    assert max(relative_errors(through.hidden_states(samples), theirs)) <= 1e-6
-    assert (through.grid, through.layers, through.width) == (ours.grid, ours.layers, ours.width)
+    expected = encode_by_s3prl(import_hub().hf_hubert_custom(str(folder)), samples)
+    ours, upstream = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
+    assert max(relative_errors(ours.hidden_states(samples), expected)) <= 1e-5
+    assert max(relative_errors(upstream.hidden_states(samples), expected)) <= 1e-6
+    assert upstream.grid == ours.grid
+    assert upstream.layers == ours.layers
+    assert upstream.width == ours.width
 
 
-def test_every_layer_is_that_of_s3prls_hf_wav2vec2_whose_hop_it_misstates(wav2vec2_folder):
+def test_the_grid_is_found_where_s3prl_misstates_the_hop(wav2vec2_folder):
     ours = load_encoder(wav2vec2_folder)
-    through = load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}")
-    assert (through.grid.hop, through.grid.receptive) == (160, 10 + 7 * 5 + 3 * 40)
-    assert through.grid == ours.grid
-    states = ours.hidden_states(noise(9_999)), through.hidden_states(noise(9_999))
-    assert max(relative_errors(*states)) <= 1e-5
+    upstream = load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}")
+    assert upstream.grid.hop == 5 * 8 * 4
+    assert upstream.grid.receptive == 10 + 7 * 5 + 3 * 40
+    assert upstream.grid == ours.grid
+    states, expected = ours.hidden_states(noise(9_999)), upstream.hidden_states(noise(9_999))
+    assert max(relative_errors(states, expected)) <= 1e-5
 
 
-def test_an_upstream_of_s3prls_own_code_gives_what_it_gives(wavlm_file):
+def test_an_upstream_of_s3prls_own_code_gives_its_layers(wavlm_file):
     encoder, samples = load_encoder(f"s3prl:wavlm_local@{wavlm_file}"), noise(16_777)
-    theirs = layers_of(import_hub().wavlm_local(ckpt=str(wavlm_file)), samples)
-    assert torch.equal(encoder.hidden_states(samples), theirs)
-    assert (encoder.layers, encoder.width, encoder.name) == (2, 32, "s3prl:wavlm_local@wavlm.pt")
+    expected = encode_by_s3prl(import_hub().wavlm_local(ckpt=str(wavlm_file)), samples)
+    assert torch.equal(encoder.hidden_states(samples), expected)
+    assert encoder.layers == 2
+    assert encoder.width == 32
+    assert encoder.name == "s3prl:wavlm_local@wavlm.pt"
+
+
+@cache
+def load_upstream(name):
+    return load_encoder(f"s3prl:{name}")
 
 
 @pytest.mark.parametrize(("name", "hop", "receptive"), [("fbank", 160, 400), ("mel", 160, 0)])
 @pytest.mark.parametrize("samples", [3_999, 16_123])
 def test_frames_are_counted_as_the_upstream_counts_them(name, hop, receptive, samples):
-    encoder = loaded(name)
-    assert (encoder.grid.hop, encoder.grid.receptive, encoder.layers) == (hop, receptive, 0)
+    encoder = load_upstream(name)
+    assert encoder.grid.hop == hop
+    assert encoder.grid.receptive == receptive
+    assert encoder.layers == 0
     states = encoder.hidden_states(noise(samples))
     assert states.shape[1] == encoder.grid.frames(samples)
-    theirs = run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))
-    assert torch.equal(states[0], theirs[0])
-
-
-@cache
-def loaded(name):
-    return load_encoder(f"s3prl:{name}")
+    expected = run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))
+    assert torch.equal(states[0], expected[0])
 
 
 # ---- wrong input
@@ -122,7 +128,7 @@ def loaded(name):
         ("hubert", r"cannot load s3prl:hubert \(the network is unreachable\).*or the network"),
     ],
 )
-def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(
+def test_a_wrong_name_a_missing_file_and_a_failed_download_are_refused(
     name, message, monkeypatch, tmp_path
 ):
     import_hub()
@@ -135,36 +141,48 @@ def test_a_wrong_name_a_damaged_file_and_a_failed_download_are_one_sentence(
     for function in ("_download_url_to_file", "_download_url_to_file_requests"):
         monkeypatch.setattr(download, function, offline)
     refused(message, load_encoder, f"s3prl:{name}")
-    refused("in fp32 on the CPU", load_encoder, "s3prl:fbank", "bf16")
 
 
-# ---- what is put in place for s3prl's programs: audio, sox's effects, modules that are wanted for
-# one name
+def test_an_upstream_runs_in_fp32_only():
+    refused("in fp32 on the CPU", load_encoder, "s3prl:fbank", precision="bf16")
+
+
+# ---- stand-ins for s3prl's programs: torchaudio's reading of files, sox's effects, and modules
+# that are imported for one name
 
 
 @pytest.fixture
 def stereo(tmp_path):
-    """A second at 8 kHz: 440 Hz in one channel, twice as loud as in the other."""
+    """Return a file of a second at 8 kHz: a tone of 440 Hz, twice as loud in the first channel."""
     tone = 0.4 * np.sin(2 * np.pi * 440 * np.arange(8_000) / 8_000)
     soundfile.write(tmp_path / "a.wav", np.stack([tone, tone / 2], 1), 8_000, subtype="FLOAT")
     return tmp_path / "a.wav"
 
 
-def test_files_are_read_as_torchaudio_does_and_channels_rate_and_gain_are_what_they_say(stereo):
-    whole, rate = programs.load(str(stereo))
-    assert (whole.shape, whole.dtype, rate) == ((2, 8_000), torch.float32, 8_000)
-    assert torch.allclose(whole[0], 2 * whole[1])
-    assert torch.equal(programs.load(stereo, 100, 50)[0], whole[:, 100:150])
+def test_files_are_read_as_torchaudio_does(stereo):
+    samples, rate = programs.load(str(stereo))
+    assert rate == 8_000
+    assert samples.shape == (2, 8_000)
+    assert samples.dtype == torch.float32
+    assert torch.allclose(samples[0], 2 * samples[1])
+    part, _ = programs.load(stereo, frame_offset=100, num_frames=50)
+    assert torch.equal(part, samples[:, 100:150])
+
+
+def test_channels_are_averaged_resampled_and_made_quieter(stereo):
     effects = [["channels", "1"], ["rate", "16000"], ["gain", "-6.0"]]
-    found, rate = programs.apply_effects_file(str(stereo), effects)
-    expected = 10 ** (-6 / 20) * 0.3 * torch.sin(2 * torch.pi * 440 * torch.arange(16_000) / 16_000)
-    assert (found.shape, rate, found.dtype) == ((1, 16_000), 16_000, torch.float32)
-    assert (found[0] - expected)[500:-500].abs().max() < 2e-3  # edges ring
+    samples, rate = programs.apply_effects_file(str(stereo), effects)
+    assert rate == 16_000
+    assert samples.shape == (1, 16_000)
+    assert samples.dtype == torch.float32
+    amplitude = 10 ** (-6 / 20) * (0.4 + 0.2) / 2
+    expected = amplitude * torch.sin(2 * torch.pi * 440 * torch.arange(16_000) / 16_000)
+    assert (samples[0] - expected)[500:-500].abs().max() < 2e-3  # without the edges, which ring
 
 
 @pytest.mark.slow
 def test_s3prls_experts_start_and_its_checkpoints_are_read(tmp_path):
-    """In another process: what is put in place stays there."""
+    """They run in another process, where the stand-ins stay."""
     pytest.importorskip("pandas", reason="s3prl's experts read their lists with pandas")
     torch.save(
         {"Args": argparse.Namespace(upstream="speechssl"), "Step": 1}, tmp_path / "states.ckpt"
@@ -185,56 +203,64 @@ assert torch.load({str(tmp_path / "states.ckpt")!r})["Args"].upstream == "speech
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-# ---- our encoder inside s3prl's own tools: S3PRLUpstream, Featurizer, run_downstream
+# ---- our encoders inside s3prl
 
-
-LENGTHS = (16_777, 9_999, 1_000, 250)  # the last is less than one receptive field
+LENGTHS = (16_777, 9_999, 1_000, 250)  # samples; the last is less than one receptive field
 
 
 @pytest.fixture(scope="module")
 def nn():
+    """Return s3prl.nn, with our upstream registered."""
     register()
     from s3prl import nn
 
     return nn
 
 
-def waves(lengths=LENGTHS):
+def make_waves(lengths=LENGTHS):
     return [torch.from_numpy(noise(n, seed)) for seed, n in enumerate(lengths)]
 
 
-def through(upstream, wavs):
-    lengths = torch.tensor([len(w) for w in wavs])
+def encode_batch(upstream, waves):
+    """Return all layers of a padded batch, (L + 1, B, T, D), and the frames of each utterance."""
+    lengths = torch.tensor([len(wave) for wave in waves])
     with torch.no_grad():
-        states, lengths = upstream(pad_sequence(wavs, batch_first=True), lengths)
-    return torch.stack(states), lengths[0]
+        states, lengths = upstream(pad_sequence(waves, batch_first=True), lengths)
+    return torch.stack(states), lengths[0].tolist()
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
-def test_s3prl_gets_what_our_encoder_and_its_own_give(hubert_folder, nn, norm):
-    folder = hubert_folder(norm)
-    wavs, encoder = waves(LENGTHS[:1]), load_encoder(folder)
-    ours, own = (
-        nn.S3PRLUpstream(name, path_or_url=str(folder)).eval()
-        for name in ("speechssl", "hf_hubert_custom")
-    )
-    (states, lengths), (theirs, their_lengths) = through(ours, wavs), through(own, wavs)
-    exact = encoder.hidden_states(wavs[0].numpy())
+def test_our_upstream_gives_the_layers_of_our_encoder_and_of_s3prls(hubert_folder, nn, norm):
+    folder = str(hubert_folder(norm))
+    waves = make_waves(LENGTHS[:1])
+    ours = nn.S3PRLUpstream("speechssl", path_or_url=folder).eval()
+    states, lengths = encode_batch(ours, waves)
+    exact = load_encoder(folder).hidden_states(waves[0].numpy())
     assert torch.equal(states[:, 0, : exact.shape[1]], exact)
-    assert lengths.tolist() == their_lengths.tolist() == [53]
-    assert states.shape == theirs.shape
-    assert max(relative_errors(states, theirs)) <= 1e-5
+    s3prls = nn.S3PRLUpstream("hf_hubert_custom", path_or_url=folder).eval()
+    expected_states, expected_lengths = encode_batch(s3prls, waves)
+    assert lengths == expected_lengths
+    assert states.shape == expected_states.shape
+    assert max(relative_errors(states, expected_states)) <= 1e-5
 
 
-def test_an_utterance_does_not_depend_on_its_batch_mates(hubert_folder, nn):
+def test_an_utterance_does_not_depend_on_the_others_in_its_batch(hubert_folder, nn):
     folder = str(hubert_folder("group"))
     upstream = nn.S3PRLUpstream("speechssl", path_or_url=folder).eval()
-    together, lengths = through(upstream, waves())
-    assert lengths.tolist() == [-(-n // 320) for n in LENGTHS]
-    for i, wav in enumerate(waves()):
-        alone, length = through(upstream, [wav])
-        assert length == lengths[i]
+    together, lengths = encode_batch(upstream, make_waves())
+    assert lengths == [math.ceil(n / 320) for n in LENGTHS]
+    for i, wave in enumerate(make_waves()):
+        alone, length = encode_batch(upstream, [wave])
+        assert length == [lengths[i]]
         assert torch.equal(together[:, i, : lengths[i]], alone[:, 0])
-    # the frame that s3prl counts and we do not is the last once more
-    assert torch.equal(together[:, 0, 51], together[:, 0, 52])
+
+
+def test_the_frame_that_s3prl_counts_and_we_do_not_repeats_the_last(hubert_folder, nn):
+    folder = str(hubert_folder("group"))
+    upstream = nn.S3PRLUpstream("speechssl", path_or_url=folder).eval()
+    states, (length,) = encode_batch(upstream, make_waves(LENGTHS[:1]))
+    assert torch.equal(states[:, 0, length - 2], states[:, 0, length - 1])
+
+
+def test_our_upstream_needs_an_encoder(nn):
     refused("needs an encoder", nn.S3PRLUpstream, "speechssl")

@@ -1,5 +1,5 @@
-"""What is in a `.pt` or in a codebook of joblib is read and never run: stand-ins, refusals,
-damage."""
+"""Tests of the restricted unpickler: a `.pt` or a codebook of joblib is read as its library wrote
+it, and code in a file is refused and never run."""
 
 import builtins
 import io
@@ -17,6 +17,7 @@ from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
 from speechssl.encoders.unpickle import plain, read_centroids, read_pt
 
 from ..files import refused
+from .conftest import write_fairseq
 
 CFG = {
     "model": {"_name": "hubert", "layers": [1, 2, 3], "nested": {"a": None, "b": 0.5}},
@@ -24,11 +25,11 @@ CFG = {
 }
 
 
-class Runs:
-    """Pickles into a call."""
+class Call:
+    """An object of this class is pickled as a call, which an ordinary unpickler would run."""
 
-    def __init__(self, function, *given):
-        self.call = (function, given)
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
 
     def __reduce__(self):
         return self.call
@@ -36,16 +37,15 @@ class Runs:
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("style", ["dict", "omegaconf"])
-def test_what_fairseq_writes_is_read_without_fairseq_or_omegaconf(
-    fakes, tmp_path, monkeypatch, style, zipped
+def test_a_checkpoint_of_fairseq_is_read_without_fairseq_or_omegaconf(
+    tmp_path, monkeypatch, style, zipped
 ):
-    fakes.write_fairseq(
-        tmp_path / "x.pt", {"w": torch.arange(6.0).reshape(2, 3).t()}, CFG, style, zipped
-    )
+    weight = torch.arange(6.0).reshape(2, 3).t()
+    write_fairseq(tmp_path / "x.pt", {"w": weight}, CFG, style, zipped)
     for name in ("fairseq", "omegaconf"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it would raise
     content = read_pt(tmp_path / "x.pt")
-    assert torch.equal(content["model"]["w"], torch.arange(6.0).reshape(2, 3).t())
+    assert torch.equal(content["model"]["w"], weight)
     assert plain(content["cfg"]) == CFG
     assert plain(content["criterion"]) == "default"
 
@@ -63,11 +63,11 @@ def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
     tensors = {"whole": base, "view": base[1:, ::2], "scalar": base[0, 0], "empty": base[:0]}
     tensors["parameter"] = torch.nn.Parameter(torch.ones(2))
     torch.save(tensors, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
-    found = read_pt(tmp_path / "x.pt")
+    content = read_pt(tmp_path / "x.pt")
     for name, tensor in tensors.items():
-        assert torch.equal(found[name], tensor)
-        assert found[name].dtype == tensor.dtype
-    assert not found["parameter"].requires_grad
+        assert torch.equal(content[name], tensor)
+        assert content[name].dtype == tensor.dtype
+    assert not content["parameter"].requires_grad
 
 
 # ---- refusals
@@ -75,7 +75,7 @@ def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize(
-    ("function", "given"),
+    ("function", "arguments"),
     [
         (os.system, ("touch RAN",)),
         (builtins.eval, ("open('RAN', 'w')",)),
@@ -83,13 +83,10 @@ def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
         (torch.load, ("RAN",)),
     ],
 )
-def test_what_would_run_is_refused_in_a_sentence(tmp_path, monkeypatch, function, given, zipped):
+def test_a_call_in_a_checkpoint_is_refused(tmp_path, monkeypatch, function, arguments, zipped):
     monkeypatch.chdir(tmp_path)
-    torch.save(
-        {"model": {"w": torch.ones(1)}, "cfg": Runs(function, *given)},
-        "x.pt",
-        _use_new_zipfile_serialization=zipped,
-    )
+    content = {"model": {"w": torch.ones(1)}, "cfg": Call(function, *arguments)}
+    torch.save(content, "x.pt", _use_new_zipfile_serialization=zipped)
     refused(r"x\.pt .*it would execute .*do not trust this file", read_pt, tmp_path / "x.pt")
     assert not (tmp_path / "RAN").exists()
 
@@ -111,8 +108,8 @@ def test_models_programs_and_archives_are_refused(tmp_path):
 FRAMES = np.random.default_rng(0).standard_normal((200, 32))
 
 
-def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
-    return kind(6, n_init=1, **{"random_state": 0} | options).fit(FRAMES.astype(dtype))
+def fit(kind=MiniBatchKMeans, dtype=np.float32, seed=0):
+    return kind(n_clusters=6, n_init=1, random_state=seed).fit(FRAMES.astype(dtype))
 
 
 @pytest.mark.parametrize(
@@ -126,28 +123,29 @@ def fitted(kind=MiniBatchKMeans, dtype=np.float32, **options):
         *({"protocol": number} for number in range(6)),
     ],
 )
-def test_what_joblib_writes_is_read(tmp_path, kind, dtype, seed, options):
-    model = fitted(kind, dtype, random_state=seed)
+def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, seed, options):
+    model = fit(kind, dtype, seed)
     joblib.dump(model, tmp_path / "km.bin", **options)
     centroids, card = read_centroids(tmp_path / "km.bin")
-    assert centroids.dtype == np.float32 and centroids.flags.c_contiguous
+    assert centroids.dtype == np.float32
+    assert centroids.flags.c_contiguous
     assert np.array_equal(centroids, model.cluster_centers_.astype(np.float32))
     assert card["kind"] == kind.__name__
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-@pytest.mark.parametrize("hidden", [False, True])
-def test_no_function_of_the_file_is_called(tmp_path, monkeypatch, protocol, hidden):
+@pytest.mark.parametrize("within_estimator", [False, True])
+def test_a_call_in_a_codebook_is_refused(tmp_path, monkeypatch, protocol, within_estimator):
     monkeypatch.chdir(tmp_path)
-    model, call = fitted(), Runs(os.mkdir, "boom")
+    model, call = fit(), Call(os.mkdir, "boom")
     model.verbose = call
-    joblib.dump(model if hidden else call, "km.bin", protocol=protocol)
+    joblib.dump(model if within_estimator else call, "km.bin", protocol=protocol)
     refused(r"it would execute (posix|nt)\.mkdir", read_centroids, tmp_path / "km.bin")
     assert not (tmp_path / "boom").exists()
 
 
 @pytest.mark.parametrize(
-    "content",
+    "content",  # with the opcodes that would call a function
     [
         b"cos\nsystem\n(S'touch boom'\ntR.",  # GLOBAL, REDUCE
         b"(S'touch boom'\nios\nsystem\n.",  # INST
@@ -167,8 +165,8 @@ def test_hand_made_pickles_are_refused_in_one_sentence(tmp_path, monkeypatch, co
     assert not (tmp_path / "boom").exists()
 
 
-def with_centres(centres):
-    model = fitted()
+def fit_and_replace_centres(centres):
+    model = fit()
     model.cluster_centers_ = centres
     return model
 
@@ -178,10 +176,10 @@ def with_centres(centres):
     [
         (KMeans(3), "KeyError: 'cluster_centers_'"),
         (DBSCAN(), "it holds DBSCAN, not a KMeans"),
-        (with_centres(np.full((3, 2), np.nan)), "its cluster_centers_ are not finite"),
-        (with_centres(np.zeros(4)), "its cluster_centers_ are not finite"),
+        (fit_and_replace_centres(np.full((3, 2), np.nan)), "its cluster_centers_ are not finite"),
+        (fit_and_replace_centres(np.zeros(4)), "its cluster_centers_ are not finite"),
     ],
 )
-def test_what_is_no_codebook_is_named(tmp_path, value, message):
+def test_an_object_that_is_no_codebook_is_refused(tmp_path, value, message):
     joblib.dump(value, tmp_path / "km.bin")
     refused(message, read_centroids, tmp_path / "km.bin")

@@ -30,7 +30,7 @@ from speechssl.eval.options import Robustness
 from speechssl.eval.robustness import read_grid, score_missing
 from speechssl.stats import ItemScore
 from speechssl.units.codebook import Codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 from ..files import refused
 from .test_spoken_qa import Oracle
@@ -254,7 +254,7 @@ def extractor(encoder):
     noise = np.random.default_rng(9).uniform(-0.5, 0.5, HALF_SECOND).astype(np.float32)
     every_third_frame = encoder.features(noise, 1).numpy()[::3]
     card = {"encoder": encoder.hash, "layer": 1, "frame_rate": 50.0, "smooth": 1}
-    return extractor_of(encoder, Codebook(every_third_frame[:8], card))
+    return make_extractor(encoder, Codebook(every_third_frame[:8], card))
 
 
 # ---- tasks without training

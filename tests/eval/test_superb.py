@@ -18,7 +18,7 @@ from speechssl.results import read_rows
 from speechssl.superb.data import HeadEvaluation, Measure
 from speechssl.superb.options import Data, Superb
 from speechssl.units.codebook import Codebook
-from speechssl.units.features import load_extractor, unit_encoder
+from speechssl.units.features import load_extractor, make_unit_encoder
 
 from ..files import change_lines, read_lines, refused
 
@@ -122,7 +122,7 @@ def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_fol
     assert {encoder for _, encoder, *_ in rows_of(tmp_path / "out")} == {"tiny", "tiny-units"}
     extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
     samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
-    states = unit_encoder(extractor).hidden_states(samples)
+    states = make_unit_encoder(extractor).hidden_states(samples)
     assert states.shape == (1, encoder.grid.frames(9_000), 5)
     assert states[0].argmax(1).tolist() == extractor.frames(samples).tolist()
 

@@ -1,4 +1,4 @@
-"""Tiny checkpoints to start from."""
+"""Fixtures of pre-training: tiny checkpoints to start from, and the options of their losses."""
 
 import pytest
 import torch
@@ -10,42 +10,43 @@ from speechssl.pretrain.run import PRESETS, fill_in
 
 from ..conftest import SIZES
 
-TINY = SIZES | {"conv_dim": (16,) * 7}
-
-
-TINY |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-STABLE = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
+TINY = SIZES | {
+    "conv_dim": (16,) * 7,
+    "num_conv_pos_embeddings": 16,
+    "num_conv_pos_embedding_groups": 4,
+}
+LARGE_NORMS = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 BASE = PRESETS["wav2vec2"]["base"]
 CONVOLUTIONS = Convolutions(feature_penalty=10.0, gradient_scale=0.1)
 
 
-def contrast(**given):
-    """What is not given is base's."""
-    return fill_in(Contrast(**given), BASE["options"] | BASE["contrast"])
+def make_contrast(**options):
+    """Return options of contrast; those that are not given are base's."""
+    return fill_in(Contrast(**options), BASE["options"] | BASE["contrast"])
 
 
-HEADS = contrast(codebooks=2, entries=6, width=12, diversity=0.3)
+HEADS = make_contrast(codebooks=2, entries=6, width=12, diversity=0.3)
 DROPOUTS = "hidden_dropout attention_dropout activation_dropout feat_proj_dropout layerdrop"
-QUIET = dict.fromkeys(DROPOUTS.split(), 0.0)
+NO_DROPOUT = dict.fromkeys(DROPOUTS.split(), 0.0)
 
 
 @pytest.fixture(scope="session")
 def hubert(hubert_folder):
-    """A folder."""
+    """Return the folder of a HuBERT."""
     return str(hubert_folder("layer", layerdrop=0.1))
 
 
 @pytest.fixture(scope="session")
-def quiet(hubert_folder):
-    """A function () -> a fresh tiny HuBERT without dropout, always of the same weights."""
-    return lambda: HubertModel.from_pretrained(hubert_folder("layer", **QUIET))
+def make_hubert(hubert_folder):
+    """Return a function () -> a new tiny HuBERT without dropout, always of the same weights."""
+    return lambda: HubertModel.from_pretrained(hubert_folder("layer", **NO_DROPOUT))
 
 
 @pytest.fixture(scope="session")
 def wav2vec2(tmp_path_factory):
-    """The folder of a wav2vec 2.0 with its heads."""
+    """Return the folder of a wav2vec 2.0 with its heads."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("wav2vec2")
-    model = Wav2Vec2Model(Wav2Vec2Config(**TINY, **STABLE))
+    model = Wav2Vec2Model(Wav2Vec2Config(**TINY, **LARGE_NORMS))
     save_pretraining(Wav2Vec2Pretraining(model, HEADS, CONVOLUTIONS), folder)
     return str(folder)

@@ -1,8 +1,8 @@
-"""Spin: the balanced codes, the swapped loss, what is trained, the read-out, and runs that are
-killed."""
+"""Tests of Spin: balanced codes, the loss of label order, the swapped loss, the learned codebook, and
+runs."""
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch.nn.functional import cross_entropy, normalize
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import training_states
@@ -21,34 +22,39 @@ from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import Codebook, load_codebook
 
-from .conftest import QUIET
+from .conftest import NO_DROPOUT
 
 pytest.importorskip("parselmouth", reason="needs speechssl[voices]")
-TRAINING = TrainingOptions(4, 1e-3, 1, save_every=2, log_every=1, bf16=False, weight_decay=1e-6)
-
-
+TRAINING = TrainingOptions(
+    steps=4,
+    learning_rate=1e-3,
+    warmup_steps=1,
+    save_every=2,
+    log_every=1,
+    bf16=False,
+    weight_decay=1e-6,
+)
 LEARNED = Codes(codes=12, projection=8)
 
 
-def options(start, source=Path("s"), out=Path("o"), **changes):
-    common = {"training": TRAINING, "learned": LEARNED, "batches": Batches(4, 0.4)}
-    return Spin(source=source, out=out, start=str(start), **common | changes)
+def make_options(start, source=Path("s"), out=Path("o"), **changes):
+    options = {
+        "training": TRAINING,
+        "learned": LEARNED,
+        "batches": Batches(crops=4, crop_seconds=0.4),
+    }
+    return Spin(source=source, out=out, start=str(start), **options | changes)
 
 
-def trained(o):
-    """Train; the encoder."""
+def train(o):
+    """Train by Spin, and return the encoder."""
     spin(o)
     return load_encoder(o.out / "encoder")
 
 
-def cosines(frames=40, codes=6, seed=0):
-    drawn = np.random.default_rng(seed).uniform(-1, 1, (frames, codes))
-    return torch.from_numpy(drawn.astype(np.float32))
-
-
 def published_sinkhorn(scores, epsilon, iterations):
-    """The algorithm as SwAV's paper (2006.09882, appendix A.1) writes it: codes x frames, rows to
-    1/K, columns to 1/B."""
+    """Balance codes as SwAV's paper (2006.09882, appendix A.1) writes it: on the matrix of codes and
+    frames, whose rows get the sum 1/K and whose columns get the sum 1/B."""
     q = np.exp(scores.double().numpy() / epsilon).T
     q /= q.sum()
     for _ in range(iterations):
@@ -59,23 +65,25 @@ def published_sinkhorn(scores, epsilon, iterations):
 
 @pytest.mark.parametrize(("epsilon", "iterations"), [(0.02, 3), (0.05, 3), (0.5, 10)])
 def test_balanced_codes_are_those_of_the_paper(epsilon, iterations):
-    found = sinkhorn(cosines(), epsilon, iterations).numpy()
-    expected = published_sinkhorn(cosines(), epsilon, iterations)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    uniform = np.random.default_rng(0).uniform(-1, 1, (40, 6))  # cosines of frames and codes
+    cosines = torch.from_numpy(uniform.astype(np.float32))
+    codes = sinkhorn(cosines, epsilon, iterations).numpy()
+    expected = published_sinkhorn(cosines, epsilon, iterations)
+    np.testing.assert_allclose(codes, expected, atol=1e-5)
 
 
-def orders(scores, labels):
-    """-log of the summed probability of every way to give each frame with a label one of the row's
-    labels, in order."""
-    known = labels >= 0
-    frames, row = scores[known].log_softmax(-1), labels[known].tolist()
-    order = [label for label, before in zip(row, [None, *row], strict=False) if label != before]
-    cuts = ((0, *cut, len(frames)) for cut in combinations(range(1, len(frames)), len(order) - 1))
-    ways = [
-        sum(frames[a:b, k].sum() for a, b, k in zip(cut, cut[1:], order, strict=False))
-        for cut in cuts
-    ]
-    return -torch.stack(ways).logsumexp(0)
+def order_loss_by_brute_force(scores, labels):
+    """Return -log of the sum of the probabilities of all ways to divide the labelled frames of a row
+    (T, K) among its runs of equal labels, in order."""
+    is_labelled = labels >= 0
+    log_p = scores[is_labelled].log_softmax(-1)
+    runs = [label for label, _ in groupby(labels[is_labelled].tolist())]
+    log_p_of_ways = []
+    for starts in combinations(range(1, len(log_p)), len(runs) - 1):
+        bounds = (0, *starts, len(log_p))
+        parts = zip(pairwise(bounds), runs, strict=True)
+        log_p_of_ways.append(sum(log_p[first:last, label].sum() for (first, last), label in parts))
+    return -torch.stack(log_p_of_ways).logsumexp(0)
 
 
 @given(
@@ -85,65 +93,77 @@ def orders(scores, labels):
 @settings(max_examples=30, deadline=None)
 def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
     labels = torch.tensor(rows)
-    labels[:, 3] = labels[:, 3].clamp(min=0)  # a row without any label adds nothing
+    labels[:, 3] = labels[:, 3].clamp(min=0)  # at least one frame of a row is labelled
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.double).requires_grad_()
-    losses = order_loss(scores, labels), sum(map(orders, scores, labels))
-    torch.testing.assert_close(*losses)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, scores)[0] for loss in losses))
+    loss = order_loss(scores, labels)
+    expected = sum(map(order_loss_by_brute_force, scores, labels))
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(loss, scores)
+    (expected_gradient,) = torch.autograd.grad(expected, scores)
+    torch.testing.assert_close(gradient, expected_gradient)
 
 
 @pytest.fixture
 def model(hubert_folder):
     torch.manual_seed(0)
-    encoder = load_checkpoint(hubert_folder("layer", **QUIET)).model
-    return SpinPretraining(encoder.train(), options("x", trained_layers=1), labels=5)
+    encoder = load_checkpoint(hubert_folder("layer", **NO_DROPOUT)).model
+    return SpinPretraining(encoder.train(), make_options("x", trained_layers=1), labels=5)
 
 
-def test_the_loss_swaps_the_codes_of_the_versions(model):
-    waves = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
+def test_each_version_predicts_the_codes_of_the_other_and_the_pseudo_labels(model):
+    versions = torch.randn(2, 3, 4000, generator=torch.Generator().manual_seed(0))
     labels = torch.tensor([[0, 1, -1, 2, 3, 4, 0, 1, 2, 3, -1, 4]] * 3)
-    found = model(waves[0], waves[1], labels, torch.tensor(0))
-    normalize, known = torch.nn.functional.normalize, labels.flatten() >= 0
+    outputs = model(versions[0], versions[1], labels, step=torch.tensor(0))
+    is_labelled = labels.flatten() >= 0
+    log_probabilities, balanced_codes, label_losses = [], [], []  # of both versions
     with torch.no_grad():
-        states = [training_states(model.encoder, x, None)[1][-1].flatten(0, 1) for x in waves]
-        codes = normalize(model.codebook, dim=-1)
-        scores = [normalize(model.project(x), dim=-1) @ codes.T for x in states]
-        targets = [torch.from_numpy(published_sinkhorn(x, 0.02, 3)).float() for x in scores]
-        logs = [(x / 0.1).log_softmax(1) for x in scores]
-        swapped = [-(targets[1 - i] * logs[i]).sum(1).mean() for i in (0, 1)]
-        guesses = [model.classify(x[known]) for x in states]
-    right = labels.flatten()[known]
-    pseudo = [torch.nn.functional.cross_entropy(guess, right) for guess in guesses]
-    expected = float(sum(swapped) / 2 + 5 * sum(pseudo) / 2)
-    assert found["loss"].item() == pytest.approx(expected, rel=1e-4)
-    assert 0 <= float(found["agreement"]) <= 1
-    assert 1 <= float(found["codes_in_use"]) <= 12
+        codebook = normalize(model.codebook, dim=-1)
+        for samples in versions:
+            _, layers = training_states(model.encoder, samples, None)
+            hidden = layers[-1].flatten(0, 1)
+            cosines = normalize(model.project(hidden), dim=-1) @ codebook.T
+            codes = published_sinkhorn(cosines, LEARNED.epsilon, LEARNED.iterations)
+            balanced_codes.append(torch.from_numpy(codes).float())
+            log_probabilities.append((cosines / LEARNED.temperature).log_softmax(1))
+            predicted = model.classify(hidden[is_labelled])
+            label_losses.append(cross_entropy(predicted, labels.flatten()[is_labelled]))
+    first = -(balanced_codes[1] * log_probabilities[0]).sum(1).mean()
+    second = -(balanced_codes[0] * log_probabilities[1]).sum(1).mean()
+    label_weight = 5
+    expected = float((first + second) / 2 + label_weight * sum(label_losses) / 2)
+    assert outputs["loss"].item() == pytest.approx(expected, rel=1e-4)
+    assert 0 <= float(outputs["agreement"]) <= 1
+    assert 1 <= float(outputs["codes_in_use"]) <= LEARNED.codes
 
 
-def test_the_read_out_is_the_arg_max_of_the_codebook(model):
+def test_the_linear_classifier_gives_the_code_of_the_largest_cosine(model):
     hidden = torch.randn(500, 32, generator=torch.Generator().manual_seed(1))
     weights, offsets = model.linear_classifier()
-    codes = torch.nn.functional.normalize(model.codebook, dim=-1)
-    expected = (torch.nn.functional.normalize(model.project(hidden), dim=-1) @ codes.T).argmax(1)
-    np.testing.assert_array_equal(
-        Codebook(weights, {}, offsets=offsets).assign(hidden), expected.numpy()
-    )
+    cosines = normalize(model.project(hidden), dim=-1) @ normalize(model.codebook, dim=-1).T
+    units = Codebook(weights, {}, offsets=offsets).assign(hidden)
+    np.testing.assert_array_equal(units, cosines.argmax(1).numpy())
 
 
 @pytest.mark.slow
 def test_r_spin_goes_on_with_noise_and_pseudo_labels(mini_corpus, hubert_folder, tmp_path):
     first, out = tmp_path / "spin", tmp_path / "r-spin"
     longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
-    corpus, whole = mini_corpus(), {"trained_layers": 0}
-    spin(options(hubert_folder("layer"), corpus, first, training=longer, **whole))
-    book = str(first / "units.safetensors")
-    labels = PseudoLabels(teacher=str(first / "encoder"), codebook=book, label_loss="ctc")
-    noise = Distortion(distort="g", distorted=(1.0,), snr_range=(-10.0, 10.0))
-    parts = {"labels": labels, "distortion": noise}
-    card = trained(options(first / "encoder", corpus, out, **parts, **whole)).card
-    head, units = (load_codebook(out / f"{name}.safetensors") for name in ("labels", "units"))
-    assert head.size == load_codebook(book).size
+    corpus, all_layers = mini_corpus(), {"trained_layers": 0}
+    spin(make_options(hubert_folder("layer"), corpus, first, training=longer, **all_layers))
+    codebook = str(first / "units.safetensors")
+    o = make_options(
+        first / "encoder",
+        corpus,
+        out,
+        labels=PseudoLabels(teacher=str(first / "encoder"), codebook=codebook, label_loss="ctc"),
+        distortion=Distortion(distort="g", distorted=(1.0,), snr_range=(-10.0, 10.0)),
+        **all_layers,
+    )
+    card = train(o).card
+    head = load_codebook(out / "labels.safetensors")
+    units = load_codebook(out / "units.safetensors")
+    assert head.size == load_codebook(codebook).size
     assert head.card["read_out"].startswith("linear head")
     assert head.card["encoder"] == units.card["encoder"]
     assert card["targets"]["read_out"] == "codebook of Spin"
@@ -152,25 +172,32 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels(mini_corpus, hubert_folder,
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tmp_path, dies_in):
-    o = options(hubert_folder("layer"), mini_corpus(), tmp_path / "whole")
-    whole, killed = trained(o), replace(o, out=tmp_path / "killed")
+    o = make_options(hubert_folder("layer"), mini_corpus(), tmp_path / "whole")
+    expected, killed = train(o), replace(o, out=tmp_path / "killed")
     with dies_in(SpinPretraining, "forward", 4):
         spin(killed)
     assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
-    assert trained(killed).hash == whole.hash
-    one, two = (load_file(tmp_path / name / "units.safetensors") for name in ("whole", "killed"))
-    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert train(killed).hash == expected.hash
+    codebook = load_file(tmp_path / "killed/units.safetensors")
+    for name, array in load_file(tmp_path / "whole/units.safetensors").items():
+        assert torch.equal(codebook[name], array)
 
 
 def test_the_defaults_are_the_authors():
-    """config/spin.yaml of their repository: 4,096,000 samples a batch (to a multiple of 16 crops),
-    crops of at most 272,000."""
+    """config/spin.yaml of their repository has 4,096,000 samples a batch and crops of at most
+    272,000; here a batch has a multiple of 16 crops."""
     o = Spin(source=Path("s"), out=Path("o"), start="e")
     assert o.batches.crop_seconds * SAMPLE_RATE == 272_000
     assert o.batches.crops == 16 * round(4_096_000 / 272_000 / 16)
     assert o.trained_layers == 2
-    assert o.learned == Codes(None, 2048, 256, 0.1, 0.02, 3)
-    assert (o.labels.teacher, o.labels.clusters, o.labels.label_weight) == (None, 200, 5.0)
-    t = o.training
-    found = (t.steps, t.learning_rate, t.warmup_steps, t.weight_decay)
-    assert found == (5000, 1e-4, 2500, 1e-6)
+    expected = Codes(
+        layer=None, codes=2048, projection=256, temperature=0.1, epsilon=0.02, iterations=3
+    )
+    assert o.learned == expected
+    assert o.labels.teacher is None
+    assert o.labels.clusters == 200
+    assert o.labels.label_weight == 5.0
+    assert o.training.steps == 5000
+    assert o.training.learning_rate == 1e-4
+    assert o.training.warmup_steps == 2500
+    assert o.training.weight_decay == 1e-6

@@ -27,7 +27,7 @@ from speechssl.report.options import Report
 from speechssl.report.spoken_qa import judge_answers, write_opening
 from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 
 from ..files import refused, write_corpus
 
@@ -186,7 +186,7 @@ def test_units_are_shown_only_of_the_models_that_made_the_predictions(capsys):
     assert not capsys.readouterr().err
     assert load_unit_extractor("people-en", [{"card": {"codebook": "another"}}]) is None
     assert "units are not drawn, for people-en is not" in capsys.readouterr().err
-    card = extractor_of(load_encoder(folder / "encoder"), book).card
+    card = make_extractor(load_encoder(folder / "encoder"), book).card
     extractor = load_unit_extractor("people-en", [{"card": {"dual": "x", **card}}])
     assert extractor and extractor.codebook.hash == book.hash
 

@@ -1,12 +1,12 @@
-"""What heads are compared with."""
+"""A fixture for tests that compare heads with s3prl's."""
 
 import pytest
 
 
 @pytest.fixture(scope="session")
 def s3prl():
-    """The package with its experts and its runner can be imported, and has the upstream
-    `speechssl`."""
+    """Make s3prl's experts and runner importable, with the upstream `speechssl`; skip the test
+    without s3prl."""
     pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
     pytest.importorskip(
         "tensorboardX", reason=("s3prl's programs need tensorboardX, of the optional extra s3prl")

@@ -1,11 +1,11 @@
-"""What the tests of all heads do with them."""
+"""A helper for tests of heads."""
 
 from speechssl.superb.data import Batch
 
 
-def alone(batch, i):
-    """One recording of a batch, without padding."""
+def take_one(batch, i):
+    """Return a batch of recording i of a batch alone, without padding."""
     n = int(batch.lengths[i])
-    own = slice(i, i + 1)
-    states = batch.states[own, :, :n]
-    return Batch(batch.utterances[own], states, batch.lengths[own], batch.waves[own])
+    row = slice(i, i + 1)
+    states = batch.states[row, :, :n]
+    return Batch(batch.utterances[row], states, batch.lengths[row], batch.waves[row])

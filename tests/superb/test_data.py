@@ -1,4 +1,4 @@
-"""What heads are trained on: from the cache as from the encoder in the loop; crops."""
+"""Tests of the batches that heads are trained on: the loaders, and random crops."""
 
 from types import SimpleNamespace
 
@@ -20,8 +20,8 @@ from speechssl.superb.data import (
 )
 
 
-class Now:
-    """A pool of this thread alone."""
+class ThisThread:
+    """This pool computes in the thread that calls it."""
 
     map = staticmethod(lambda function, items: [function(item) for item in items])
 
@@ -31,51 +31,53 @@ def data(labelled):
     return load_labelled(labelled())
 
 
-def loaders(data, encoder, folder, pooled):
-    """The one that reads the cache, and the one with the encoder in the loop."""
-    cache_states(encoder, list_split_recordings(data, TRAINING), folder, pooled)
-    task = SimpleNamespace(data=data, pooled=pooled, wants_waves=True)
-    return CachedLoader(data, folder, pooled, True), OnlineLoader(encoder, read_audio, task, Now())
-
-
 @pytest.mark.parametrize("pooled", [True, False])
-def test_both_give_the_same(data, encoder, tmp_path, pooled):
-    stored, online = loaders(data, encoder, tmp_path / "f", pooled)
-    chosen = data.splits["train"][3:6]
-    a, b = stored.batch(chosen), online.batch(chosen)
-    assert a.utterances == b.utterances == chosen
-    assert stored.shape == online.shape == (3, 32)
-    # frames are kept in bf16
-    torch.testing.assert_close(a.states, b.states if pooled else b.states.bfloat16().float())
-    assert torch.equal(a.lengths, b.lengths)
-    assert all(np.array_equal(x, y) for x, y in zip(a.waves, b.waves, strict=True))
-    assert a.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
+def test_the_cache_gives_the_batch_of_the_encoder(data, encoder, tmp_path, pooled):
+    cache_states(encoder, list_split_recordings(data, TRAINING), tmp_path / "f", pooled)
+    cached = CachedLoader(data, tmp_path / "f", pooled, wants_waves=True)
+    task = SimpleNamespace(data=data, pooled=pooled, wants_waves=True)
+    online = OnlineLoader(encoder, read_audio, task, ThisThread())
+    assert cached.shape == (3, 32)  # hidden states and their width
+    assert online.shape == (3, 32)
+    utterances = data.splits["train"][3:6]
+    batch, expected = cached.batch(utterances), online.batch(utterances)
+    assert batch.utterances == utterances
+    assert expected.utterances == utterances
+    # frames are cached in bf16, means in fp32
+    expected_states = expected.states if pooled else expected.states.bfloat16().float()
+    torch.testing.assert_close(batch.states, expected_states)
+    assert batch.states.shape == ((3, 3, 32) if pooled else (3, 3, 24, 32))
+    assert torch.equal(batch.lengths, expected.lengths)
+    for wave, expected_wave in zip(batch.waves, expected.waves, strict=True):
+        assert np.array_equal(wave, expected_wave)
 
 
-def test_what_does_not_fit_stays_in_the_loop_and_is_reported(data, encoder, tmp_path, capsys):
+def test_states_that_do_not_fit_the_cache_are_computed_online(data, encoder, tmp_path, capsys):
     task = SimpleNamespace(data=data, pooled=True, wants_waves=False)
-    small = FeatureCache(encoder, tmp_path / "a", limit_gb=1e-6)
+    small = FeatureCache(encoder, tmp_path / "small", limit_gb=1e-6)
     assert isinstance(small.loader(task), OnlineLoader)
     assert "--cache-gb" in capsys.readouterr().err
-    assert isinstance(FeatureCache(encoder, tmp_path / "b").loader(task), CachedLoader)
+    assert isinstance(FeatureCache(encoder, tmp_path / "large").loader(task), CachedLoader)
 
 
-def batch(*lengths):
+def make_numbered_batch(*lengths):
+    """Make a batch of recordings with these numbers of frames, in which every frame holds its
+    number, counted from 1."""
     states = torch.zeros(len(lengths), 2, max(lengths), 1)
     for i, n in enumerate(lengths):
         states[i, :, :n, 0] = torch.arange(1.0, n + 1)
     return Batch((), states, torch.tensor(lengths))
 
 
-def test_a_crop_is_of_the_recording():
+def test_crops_are_consecutive_frames_from_any_start():
     torch.manual_seed(0)
-    seen = set()
+    first_starts = set()
     for _ in range(200):
-        found, starts = random_crops(batch(12, 5, 3), 5)
-        assert found.states.shape == (3, 2, 5, 1)
-        assert found.lengths.tolist() == [5, 5, 3]
+        crops, starts = random_crops(make_numbered_batch(12, 5, 3), frames=5)
+        assert crops.states.shape == (3, 2, 5, 1)
+        assert crops.lengths.tolist() == [5, 5, 3]
         assert starts[1:] == [0, 0]
-        assert found.states[0, 1, :, 0].tolist() == [starts[0] + i for i in range(1, 6)]
-        assert found.states[2, 0, :, 0].tolist() == [1, 2, 3, 0, 0]
-        seen.add(starts[0])
-    assert seen == set(range(8))  # every one there is
+        assert crops.states[0, 1, :, 0].tolist() == [starts[0] + i for i in range(1, 6)]
+        assert crops.states[2, 0, :, 0].tolist() == [1, 2, 3, 0, 0]
+        first_starts.add(starts[0])
+    assert first_starts == set(range(12 - 5 + 1))

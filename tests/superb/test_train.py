@@ -1,5 +1,5 @@
-"""Training resumes where it was killed, comes to the same head; a sweep keeps the best rate; runs
-side by side."""
+"""Tests of the training of heads: it resumes where it was killed, a sweep keeps the best learning
+rate, and runs side by side do not influence each other."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ from speechssl.superb.data import (
 from speechssl.superb.tasks.classification import Classification
 from speechssl.timing import FrameGrid
 
-SETTINGS = HeadSettings(1e-2, steps=40, batch=4, every=10)
+SETTINGS = HeadSettings(learning_rate=1e-2, steps=40, batch=4, every=10)
 
 
 class Head(torch.nn.Module):
+    """This head has a weighted sum, dropout and a linear layer."""
+
     def __init__(self, states, width):
         super().__init__()
         self.featurizer = Featurizer(states)
@@ -41,7 +43,7 @@ class Head(torch.nn.Module):
         return self.output(self.dropout(self.featurizer(states))).mean(1)[:, 0]
 
 
-def toy_set():
+def make_toy_set():
     splits = {}
     for split, n in (("train", 24), ("dev", 8)):
         splits[split] = tuple(Utterance(f"{split}-{i}", "x", 0.1 * (i % 5 + 1)) for i in range(n))
@@ -49,31 +51,33 @@ def toy_set():
 
 
 @dataclass(frozen=True)
-class Loudness:
-    """A toy task: the mean over time of the first number of the second state. Its head has
-    dropout."""
+class FirstDimension:
+    """This toy task predicts the mean over time of the first number of state 1."""
 
-    broken: bool = False
+    broken: bool = False  # whether the loss is NaN
     name, grid, pooled, wants_waves = "toy", FrameGrid(16_000, 320, 400), False, False
-    data = toy_set()
+    data = make_toy_set()
 
     def build(self, states, width):
         return Head(states, width)
 
+    def target(self, batch):
+        return batch.states[:, 1, :, 0].mean(1)
+
     def loss(self, head, batch):
-        wanted = batch.states[:, 1, :, 0].mean(1)
-        return (head(batch.states) - wanted).square().mean() * (math.nan if self.broken else 1)
+        loss = (head(batch.states) - self.target(batch)).square().mean()
+        return loss * math.nan if self.broken else loss
 
     def predict(self, head, batch):
-        return (head(batch.states) - batch.states[:, 1, :, 0].mean(1)).abs().tolist()
+        return (head(batch.states) - self.target(batch)).abs().tolist()
 
     def evaluate(self, split, predicted, resamples):
-        wrong = 100 * sum(predicted.values()) / len(predicted)
-        return HeadEvaluation((Measure("per", wrong, wrong, wrong, len(predicted)),))
+        error = 100 * sum(predicted.values()) / len(predicted)
+        return HeadEvaluation((Measure("per", error, error, error, len(predicted)),))
 
 
-class Invented:
-    """Hidden states that follow from the id."""
+class RandomStates:
+    """This loader gives every utterance random hidden states, which depend on its id alone."""
 
     shape = (3, 4)
 
@@ -83,94 +87,114 @@ class Invented:
     def batch(self, utterances):
         states = []
         for u in utterances:
-            generator = torch.Generator().manual_seed(
-                int(u.id.split("-")[1]) + 100 * (u.id[0] == "d")
-            )
+            split, number = u.id.split("-")
+            seed = int(number) + (100 if split == "dev" else 0)
+            generator = torch.Generator().manual_seed(seed)
             states.append(torch.randn(round(u.seconds * 50), 3, 4, generator=generator))
         return pad_batch(utterances, states, ())
 
 
 @pytest.fixture
 def run(tmp_path):
-    return train.HeadRun(Loudness(), Invented(), SETTINGS, 0, tmp_path / "run")
+    return train.HeadRun(FirstDimension(), RandomStates(), SETTINGS, 0, tmp_path / "run")
 
 
-def same(a, b):
-    """Whether two runs came to the same weights."""
-    a, b = (train.load_best(run).state_dict() for run in (a, b))
-    return all(torch.equal(value, b[name]) for name, value in a.items())
+def same_weights(run, other):
+    """Return whether the best heads of two runs have the same weights."""
+    weights, other_weights = (train.load_best(r).state_dict() for r in (run, other))
+    return all(torch.equal(value, other_weights[name]) for name, value in weights.items())
 
 
-def test_it_learns_and_leaves_the_random_state_alone(run):
-    before = torch.get_rng_state()
-    first = train.train_run(
-        replace(run, folder=run.folder / "a", settings=replace(SETTINGS, steps=10))
-    )
-    last = train.train_run(run)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert last.value < first.value
-    assert last.steps == 40
+def test_a_head_learns(run):
+    settings = replace(SETTINGS, steps=10)
+    short = train.train_run(replace(run, folder=run.folder / "short", settings=settings))
+    long = train.train_run(run)
+    assert long.steps == 40
+    assert long.value < short.value
+    # the state that the target comes from has the largest weight
     assert train.load_best(run)["head"].featurizer.shares.argmax() == 1
 
 
-def test_killed_it_comes_to_the_same_head(run, tmp_path, dies_in):
-    whole = train.train_run(run)
-    killed = replace(run, folder=tmp_path / "killed", loader=Invented())
+def test_training_leaves_the_state_of_torchs_generator_alone(run):
+    state = torch.get_rng_state()
+    train.train_run(run)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_killed_run_comes_to_the_same_head(run, tmp_path, dies_in):
+    expected = train.train_run(run)
+    killed = replace(run, folder=tmp_path / "killed", loader=RandomStates())
     with dies_in(killed.loader, "batch", 14):
         train.train_run(killed)
-    found = train.train_run(killed)
-    assert replace(found, seconds=0) == replace(whole, seconds=0)
-    assert same(run, killed)
+    attempt = train.train_run(killed)
+    assert replace(attempt, seconds=0) == replace(expected, seconds=0)
+    assert same_weights(run, killed)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(run):
-    found = train.train_run(replace(run, task=Loudness(broken=True)))
-    assert (found.ended, found.steps, found.best) == (True, 1, 0)
+def test_a_loss_that_is_not_finite_ends_the_run(run):
+    attempt = train.train_run(replace(run, task=FirstDimension(broken=True)))
+    assert attempt.ended
+    assert attempt.steps == 1
+    assert attempt.best == 0
 
 
-def test_a_sweep_trains_every_rate_and_the_own_one_and_keeps_the_best(run):
-    head = train.train_heads([replace(run, rates=(1e-3, 1e-1))], {})[0]
+def test_a_sweep_trains_every_rate_and_the_tasks_own_and_keeps_the_best(run):
+    (head,) = train.train_heads([replace(run, rates=(1e-3, 1e-1))], {})
     sweep = head.card["sweep"]
-    assert [(a["learning_rate"], a["steps"]) for a in sweep] == [(1e-3, 40), (1e-1, 40), (1e-2, 40)]
+    assert [attempt["learning_rate"] for attempt in sweep] == [1e-3, 1e-1, 1e-2]
+    assert [attempt["steps"] for attempt in sweep] == [40, 40, 40]
     assert head.card["default_learning_rate"] == 1e-2
-    assert head.card["dev"]["per"] == min(a["value"] for a in sweep)
+    assert head.card["dev"]["per"] == min(attempt["value"] for attempt in sweep)
 
 
 @pytest.mark.parametrize(
-    ("rates", "metric", "own", "best"),
+    ("attempts", "metric", "own_rate", "best"),  # attempts: rate -> (value, loss on dev)
     [
+        # all are equal: the rate that is nearest to the task's own
         ({1e-1: (90, 0), 1e-3: (90, 0), 1e-6: (90, 0)}, "acc", 1e-4, 1e-3),
+        # equal values: the lower loss
         ({1e-1: (90, 0.2), 1e-3: (90, 0.3)}, "acc", 1e-4, 1e-1),
+        # a lower error rate is better
         ({1e-1: (5, 0), 1e-3: (9, 0)}, "eer", 1e-4, 1e-1),
         ({1e-1: (math.nan, 0), 1e-6: (3, 0)}, "acc", 1e-1, 1e-6),
     ],
 )
-def test_equals_are_decided_by_the_tie_then_by_nearness(rates, metric, own, best):
-    attempts = [train.Attempt(rate, metric, value, tie) for rate, (value, tie) in rates.items()]
-    assert train.choose_attempt(attempts, own).learning_rate == best
+def test_the_best_attempt_is_chosen(attempts, metric, own_rate, best):
+    listed = []
+    for rate, (value, loss) in attempts.items():
+        listed.append(train.Attempt(rate, metric, value, tie=loss))
+    assert train.choose_attempt(listed, own_rate).learning_rate == best
 
 
 @given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
-def test_batches_go_through_all_utterances(count, size, by_length, seed):
+def test_the_batches_of_an_epoch_have_every_utterance_at_most_once(count, size, by_length, seed):
     utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
     stream = train.shuffled_batches(utterances, size, seed, by_length)
     size = min(size, count)
-    epoch = [next(stream) for _ in range(count // size)]
-    names = [u.id for batch in epoch for u in batch]
-    assert len(set(names)) == len(names) == count // size * size
+    batches = count // size  # an incomplete last batch is left out
+    epoch = [next(stream) for _ in range(batches)]
     assert all(len(batch) == size for batch in epoch)
+    assert len({u.id for batch in epoch for u in batch}) == batches * size
 
 
 @pytest.mark.slow
-def test_side_by_side_is_one_after_another(labelled, encoder, tmp_path):
+def test_runs_side_by_side_come_to_the_heads_of_runs_one_after_another(labelled, encoder, tmp_path):
     data = load_labelled(labelled())
-    cache_states(encoder, list_split_recordings(data, TRAINING), tmp_path / "features", True)
-    loader = CachedLoader(data, tmp_path / "features", True, False)
-    task, settings = Classification("ks", data, encoder.grid), HeadSettings(1e-2, 30, 4, 10)
-    runs = [train.HeadRun(task, loader, settings, seed, tmp_path / f"{seed}") for seed in (0, 1)]
-    alone = [replace(run, folder=tmp_path / f"alone-{run.seed}") for run in runs]
-    train.train_runs(runs, 2)
-    train.train_runs(alone, 1)
-    assert same(runs[0], alone[0])
-    assert same(runs[1], alone[1])
-    assert not same(*runs)
+    features = tmp_path / "features"
+    cache_states(encoder, list_split_recordings(data, TRAINING), features, pooled=True)
+    loader = CachedLoader(data, features, pooled=True, wants_waves=False)
+    task = Classification("ks", data, encoder.grid)
+    settings = HeadSettings(learning_rate=1e-2, steps=30, batch=4, every=10)
+
+    def make_runs(name):
+        return [
+            train.HeadRun(task, loader, settings, seed, tmp_path / f"{name}-{seed}")
+            for seed in (0, 1)
+        ]
+
+    together, one_by_one = make_runs("together"), make_runs("one-by-one")
+    train.train_runs(together, workers=2)
+    train.train_runs(one_by_one, workers=1)
+    assert same_weights(together[0], one_by_one[0])
+    assert same_weights(together[1], one_by_one[1])
+    assert not same_weights(together[0], together[1])

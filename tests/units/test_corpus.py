@@ -1,5 +1,5 @@
-"""Extraction of a corpus: equal bytes with any workers and after a kill; damaged files are listed
-and the rest is done."""
+"""Tests of extracting the units of a corpus: the bytes are equal with any workers and after a kill,
+and damaged files are listed while the others are extracted."""
 
 from dataclasses import replace
 
@@ -17,18 +17,32 @@ from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
 from speechssl.units import corpus
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus, parse_share
-from speechssl.units.features import extractor_of
+from speechssl.units.features import make_extractor
 from speechssl.units.storage import load_units
 
 from ..files import contents, read_lines, refused, untouched
-from .conftest import same
+from .conftest import same_runs
 
 
 def extract(extractor, source, out, size=2, workers=2, share=None, split=None):
-    recordings = list_recordings(source, **{"split": split} if split else {})
+    """Extract a source into `out`, parts of at most `size` recordings. Returns the Extraction."""
+    recordings = list_recordings(source, split)
     maker = ShardMaker(extractor, out, size)
     card = source_card(source, split, None)
     return extract_corpus(maker, recordings, LocalEngine(workers), card, share)
+
+
+@pytest.fixture
+def files_read(monkeypatch):
+    """Return a list that grows by the name of every audio file that the extraction reads."""
+    names = []
+
+    def read_and_note(path):
+        names.append(path.name)
+        return read_audio(path)
+
+    monkeypatch.setattr(corpus, "read_audio", read_and_note)
+    return names
 
 
 def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
@@ -37,78 +51,82 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     assert sorted(contents(out)) == ["_card.json", "part-00000.parquet", "part-00001.parquet"]
     loaded = load_units(out)
     assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
-    assert same(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
+    assert same_runs(loaded["p1"], extractor.units(read_audio(root / "train/audio/p1.flac")))
     card = read_json(out / "_card.json")
     assert card["made_from"] == extractor.card | source_card(root, "train", None)
-    assert (card["K"], card["frame_rate"], card["recordings"], card["failed"]) == (8, 50, 6, [])
-    assert FrameGrid(**card["grid"]) == extractor.grid  # for `train dual`
+    assert card["K"] == 8
+    assert card["frame_rate"] == 50
+    assert card["recordings"] == 6
+    assert card["failed"] == []
+    assert FrameGrid(**card["grid"]) == extractor.grid  # `train dual` reads it
     assert card["codebooks"][0] == extractor.codebook.hash
-    assert card["seconds"] == pytest.approx((16_000 + 24_123 + 9_999 + 24_000) / 16_000, abs=1e-3)
+    passages = 16_000 + 24_123 + 9_999  # samples
+    questions = 3 * 8_000
+    assert card["seconds"] == pytest.approx((passages + questions) / 16_000, abs=1e-3)
 
 
-def test_an_utterance_alone_has_the_units_it_has_among_others_and_workers_change_no_byte(
-    extractor, recordings, tmp_path, set_threads
-):
-    made = []
+def test_workers_and_threads_change_no_byte(extractor, recordings, tmp_path, set_threads):
+    folders = []
     for workers in (1, 2, 3):
-        set_threads(workers)  # what torch may use changes nothing either
+        set_threads(workers)
         extract(extractor, recordings, tmp_path / f"units-{workers}", workers=workers)
-        assert torch.get_num_threads() == workers
-        made.append(contents(tmp_path / f"units-{workers}"))
-    assert made[0] == made[1] == made[2] and len(made[0]) == 5
-    for name, runs in load_units(tmp_path / "units-3").items():
-        assert same(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
+        assert torch.get_num_threads() == workers  # as it was before
+        folders.append(contents(tmp_path / f"units-{workers}"))
+    assert len(folders[0]) == 5  # four parts of seven recordings, and the card
+    assert folders[1] == folders[0]
+    assert folders[2] == folders[0]
+
+
+def test_a_recording_alone_has_the_units_that_it_has_among_others(extractor, recordings, tmp_path):
+    extract(extractor, recordings, tmp_path / "units")
+    for name, runs in load_units(tmp_path / "units").items():
+        assert same_runs(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
         extract(extractor, recordings / f"{name}.flac", tmp_path / "alone" / name, workers=1)
-        assert same(runs, load_units(tmp_path / "alone" / name)[name])
+        assert same_runs(runs, load_units(tmp_path / "alone" / name)[name])
 
 
-# ---- again
+# ---- the same command again
 
 
-def test_a_changed_recording_is_done_again_and_nothing_else_is(
-    extractor, recordings, tmp_path, monkeypatch
-):
-    out, read = tmp_path / "units", []
+def test_only_a_changed_recording_is_read_again(extractor, recordings, tmp_path, files_read):
+    out = tmp_path / "units"
     extract(extractor, recordings, out)
     before = contents(out)
-    monkeypatch.setattr(
-        corpus, "read_audio", lambda path: read.append(path.name) or read_audio(path)
-    )
+    files_read.clear()
     extract(extractor, recordings, out)
-    assert read == []
+    assert files_read == []
     assert contents(out) == before
     write_flac(recordings / "3.flac", read_audio(recordings / "3.flac")[::-1])
     extract(extractor, recordings, out)
+    assert files_read == ["3.flac"]
     after = contents(out)
-    assert read == ["3.flac"]
-    assert {name for name in after if after[name] != before[name]} == {
-        "part-00001.parquet",
-        "_card.json",
-    }
-    assert same(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"part-00001.parquet", "_card.json"}
+    assert same_runs(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
 
 
 # ---- kills
 
 
-def test_a_killed_extraction_goes_on(extractor, recordings, tmp_path, monkeypatch, dies_in):
+def test_a_killed_extraction_resumes(extractor, recordings, tmp_path, files_read, dies_in):
     whole, out = tmp_path / "whole", tmp_path / "units"
     extract(extractor, recordings, whole)
-    with dies_in(corpus, "encode_part", 3):
+    with dies_in(corpus, "encode_part", 3):  # while the third part is made
         extract(extractor, recordings, out)
     assert not (out / "_card.json").exists()
     refused(r"no _card\.json", load_units, out)
-    read, there = [], len(list(out.glob("part-*")))
-    monkeypatch.setattr(corpus, "read_audio", lambda path: read.append(path) or read_audio(path))
+    parts_before = len(list(out.glob("part-*")))
+    assert parts_before > 0
+    files_read.clear()
     extract(extractor, recordings, out)
     assert contents(out) == contents(whole)
-    assert there > 0 and len(read) == max(7 - 2 * there, 0)  # it goes on where it was killed
+    assert len(files_read) == 7 - 2 * parts_before  # each part has two of the seven recordings
 
 
-# ---- what cannot be read
+# ---- recordings that cannot be read
 
 
-def test_damaged_files_are_listed_and_the_good_ones_are_done(
+def test_damaged_files_are_listed_and_the_others_are_extracted(
     extractor, hubert_folder, recordings, tmp_path, capsys
 ):
     extract(extractor, recordings, tmp_path / "whole")
@@ -132,47 +150,52 @@ def test_damaged_files_are_listed_and_the_good_ones_are_done(
     assert read_json(out / "_card.json")["failed"] == [x["id"] for x in listed]
     whole, loaded = load_units(tmp_path / "whole"), load_units(out)
     assert loaded.keys() == whole.keys()
-    assert all(same(loaded[name], runs) for name, runs in whole.items())
+    for name, runs in whole.items():
+        assert same_runs(loaded[name], runs)
 
 
 # ---- batches, as on a GPU
 
 
 @pytest.fixture
-def batching(encoder, codebook_for, hubert_folder, monkeypatch):
-    """An extractor whose encoder computes several recordings at a time."""
-    # what a batch lacks is filled with silence
+def batching_extractor(encoder, codebook_for, hubert_folder, monkeypatch):
+    """Return an extractor whose encoder computes several recordings at a time."""
+    # seconds of a batch; where recordings are fewer, silence fills it
     monkeypatch.setattr("speechssl.encoders.hubert.BATCH_SECONDS", 8.0)
     checkpoint = load_checkpoint(hubert_folder("layer"))
     engine = TorchEngine(checkpoint.model)
-    engine.backend = "elsewhere"
-    return extractor_of(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
+    engine.backend = "elsewhere"  # on the CPU recordings are encoded one by one
+    return make_extractor(replace(encoder, engine=engine), codebook_for(encoder, smooth=3))
 
 
 @pytest.mark.slow
 def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(
-    batching, extractor, recordings, tmp_path
+    batching_extractor, extractor, recordings, tmp_path
 ):
-    # longer than a chunk
-    write_flac(recordings / "long.flac", np.random.default_rng(9).uniform(-0.5, 0.5, 41 * 16_000))
+    noise = np.random.default_rng(9).uniform(-0.5, 0.5, 41 * 16_000)
+    write_flac(recordings / "long.flac", noise)  # longer than a chunk, so that no batch takes it
     (recordings / "bad.wav").write_bytes(b"RIFF")
-    soundfile.write(recordings / "short.wav", np.full(399, 0.1), 16_000)
-    made = extract(batching, recordings, tmp_path / "units", size=4)
-    found = load_units(tmp_path / "units")
-    assert set(made.failed) == {"bad", "short"} and len(found) == 8
-    for name, units in found.items():
+    soundfile.write(recordings / "short.wav", np.full(399, 0.1), 16_000)  # a frame needs 400
+    extraction = extract(batching_extractor, recordings, tmp_path / "units", size=4)
+    loaded = load_units(tmp_path / "units")
+    assert set(extraction.failed) == {"bad", "short"}
+    assert len(loaded) == 8
+    for name, runs in loaded.items():
         samples = read_audio(recordings / f"{name}.flac")
-        assert same(
-            units,
-            batching.units_of_batch([samples])[0] if name != "long" else batching.units(samples),
-        )
-        # another engine, to rounding
-        assert np.mean(units.expand() != extractor.units(samples).expand()) < 0.01
-    extract(batching, recordings, tmp_path / "units-1", size=4, workers=1)
+        if name == "long":
+            alone = batching_extractor.units(samples)
+        else:
+            (alone,) = batching_extractor.units_of_batch([samples])
+        assert same_runs(runs, alone)
+        # the engine of the CPU rounds otherwise, which may change a unit
+        assert np.mean(runs.expand() != extractor.units(samples).expand()) < 0.01
+    extract(batching_extractor, recordings, tmp_path / "units-1", size=4, workers=1)
     assert contents(tmp_path / "units-1") == contents(tmp_path / "units")
 
 
-def test_nothing_but_damage_is_an_error_that_leaves_the_reasons(extractor, recordings, tmp_path):
+def test_a_source_of_damaged_files_is_an_error_that_leaves_the_reasons(
+    extractor, recordings, tmp_path
+):
     for path in recordings.iterdir():
         path.write_bytes(b"no")
     sentence = r"no units could be extracted from 7 recordings; .*failed\.jsonl"
@@ -187,15 +210,22 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     (recordings / "bad.flac").write_bytes(b"no audio")
     whole, out = tmp_path / "whole", tmp_path / "units"
     card = extract(extractor, recordings, whole).card
-    assert all(extract(extractor, recordings, out, share=(i, 3)).card == {} for i in (2, 1))
+    assert extract(extractor, recordings, out, share=(2, 3)).card == {}
+    assert extract(extractor, recordings, out, share=(1, 3)).card == {}
+    # of four parts, the first share has 0 and 3, the second 1
     assert sorted(contents(out)) == [f"part-0000{i}.parquet" for i in (0, 1, 3)]
     last = extract(extractor, recordings, out, share=(3, 3))
-    assert last.card == card and list(last.failed) == ["bad"] and contents(out) == contents(whole)
+    assert last.card == card
+    assert list(last.failed) == ["bad"]
+    assert contents(out) == contents(whole)
+
+
+def test_a_share_is_a_number_and_a_count():
+    assert parse_share("2/8") == (2, 8)
 
 
 @pytest.mark.parametrize("text", ["4/3", "a/3"])
-def test_a_share_that_is_none_is_refused(text):
-    assert parse_share("2/8") == (2, 8)
+def test_a_share_that_does_not_exist_is_refused(text):
     refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_share, text)
 
 

@@ -1,5 +1,5 @@
-"""Codebooks: assignment against brute force, the reservoir against chance, files against
-tampering."""
+"""Tests of codebooks: smoothing, the reservoir, fitting by k-means, files, and the assignment of
+frames to units, which is compared with brute force in float64."""
 
 import numpy as np
 import pytest
@@ -33,17 +33,19 @@ def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
 # ---- the reservoir
 
 
-def kept(budget, sizes, seed):
-    reservoir, at = Reservoir(budget, seed), 0
+def sample_numbers(reservoir, sizes):
+    """Fill a reservoir with frames that hold their numbers 0, 1, 2 ... in the stream, as many at a
+    time as `sizes` says. Returns the numbers in its sample."""
+    start = 0
     for size in sizes:
-        reservoir.add(np.arange(at, at + size, dtype=np.float32)[:, None])
-        at += size
-    assert reservoir.seen == at
-    return reservoir.sample[:, 0].astype(int)
+        reservoir.add(np.arange(start, start + size, dtype=np.float32)[:, None])
+        start += size
+    assert reservoir.seen == start
+    return reservoir.sample[:, 0].astype(int).tolist()
 
 
 class OneByOne(Reservoir):
-    """Algorithm R as it is written down: every late frame by itself."""
+    """Algorithm R in its textbook form, which takes the frames one by one."""
 
     def add(self, frames):
         for row in frames:
@@ -59,37 +61,47 @@ class OneByOne(Reservoir):
     st.integers(1, 40), st.lists(st.integers(0, 60), min_size=1, max_size=8), st.integers(0, 999)
 )
 def test_a_reservoir_does_not_depend_on_how_the_stream_is_cut(budget, sizes, seed):
-    one = OneByOne(budget, seed)
-    one.add(np.arange(sum(sizes), dtype=np.float32)[:, None])
     if sum(sizes):
-        expected = one.sample[:, 0].astype(int)
-        assert np.array_equal(kept(budget, sizes, seed), expected)
-        assert np.array_equal(kept(budget, [sum(sizes)], seed), expected)
+        expected = sample_numbers(OneByOne(budget, seed), [sum(sizes)])
+        assert sample_numbers(Reservoir(budget, seed), sizes) == expected
+        assert sample_numbers(Reservoir(budget, seed), [sum(sizes)]) == expected
 
 
 # ---- fitting
 
-
-def blobs(seed=0, count=60):
-    rng = np.random.default_rng(seed)
-    centres = np.array([[0, 0], [10, 0], [0, 10], [10, 10]], np.float32)
-    noise = [rng.normal(0, 0.3, (20, 2)).astype(np.float32) for _ in range(count)]
-    return centres, [centres[i % 4] + some for i, some in enumerate(noise)]
+CENTRES = np.array([[0, 0], [10, 0], [0, 10], [10, 10]], np.float32)
+SPREAD = 0.3  # standard deviation of a cluster in each of two dimensions
 
 
-def test_clusters_are_found():
-    centres, stream = blobs()
-    book = fit_kmeans(iter(stream), 4, CARD, budget=500)
-    distances = np.linalg.norm(book.centroids[:, None] - centres[None], axis=-1)
+def make_clusters():
+    """Return a stream of 60 arrays of 20 frames, 1,200 in all, each array about one of CENTRES."""
+    rng = np.random.default_rng(0)
+    stream = []
+    for number in range(60):
+        noise = rng.normal(0, SPREAD, (20, 2)).astype(np.float32)
+        stream.append(CENTRES[number % 4] + noise)
+    return stream
+
+
+def test_kmeans_finds_the_clusters():
+    book = fit_kmeans(make_clusters(), clusters=4, card=CARD, budget=500)
+    distances = np.linalg.norm(book.centroids[:, None] - CENTRES[None], axis=-1)
     assert sorted(distances.argmin(1)) == [0, 1, 2, 3]
     assert distances.min(1).max() < 0.2
     wanted = {"encoder": "abc", "layer": 1, "frames": 1_200, "budget": 500, "seed": 0}
     assert wanted.items() <= book.card.items()
-    assert book.card["inertia"] == pytest.approx(2 * 0.3**2, rel=0.2)
-    first, again, other = (
-        fit_kmeans(iter(stream), 7, CARD, budget=300, seed=seed).hash for seed in (1, 1, 2)
-    )
-    assert first == again != other
+    assert book.card["inertia"] == pytest.approx(2 * SPREAD**2, rel=0.2)
+
+
+def test_the_seed_decides_the_codebook():
+    def fit_hash(seed):
+        return fit_kmeans(make_clusters(), clusters=7, card=CARD, budget=300, seed=seed).hash
+
+    assert fit_hash(seed=1) == fit_hash(seed=1)
+    assert fit_hash(seed=1) != fit_hash(seed=2)
+
+
+def test_fewer_frames_than_clusters_are_refused():
     wanted = "3 frames of speech cannot make 4 clusters; give fewer --clusters"
     refused(wanted, fit_kmeans, [np.zeros((3, 2))], 4, CARD)
 
@@ -109,7 +121,12 @@ def test_a_codebook_comes_back_as_it_was(saved):
     loaded = load_codebook(str(path))
     assert np.array_equal(loaded.centroids, book.centroids)
     assert loaded.card == CARD | {"K": 6, "hash": book.hash}
-    Codebook(book.centroids[:, ::2], CARD).save(path)  # strided
+
+
+def test_a_codebook_of_every_second_dimension_comes_back(saved):
+    """Its array is not contiguous, which the library for files would write wrongly."""
+    book, path = saved
+    Codebook(book.centroids[:, ::2], CARD).save(path)
     assert np.array_equal(load_codebook(path).centroids, book.centroids[:, ::2])
 
 
@@ -123,21 +140,23 @@ def test_changed_and_missing_files_are_named(saved):
     refused(r"book\.", load_codebook, path)
 
 
-def test_a_shipped_codebook_is_found_by_its_name_and_a_wrong_path_is_called_one():
+def test_a_shipped_codebook_is_found_by_its_name():
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
+
+
+def test_a_path_without_a_codebook_is_refused():
     refused("cannot read the codebook x/units.safetensors", load_codebook, "x/units.safetensors")
     refused("people-en/encoder has no codebook", load_codebook, "people-en/encoder")
 
 
-# ---- assignment: the argmin of the true distances, whatever is close, and whatever else is in the
-# call
+# ---- assignment: the exact argmin of the distances, for any frames in one call
 
 
-def truth(features, centroids):
-    """The first nearest, by distances in float64."""
+def nearest_by_brute_force(features, centroids):
+    """Return the first of the nearest centroids of every frame, by distances in float64."""
     x, c = np.asarray(features, np.float64), np.asarray(centroids, np.float64)
-    return np.concatenate([np.square(row[None] - c).sum(1).argmin(keepdims=True) for row in x])
+    return np.array([np.square(row - c).sum(1).argmin() for row in x])
 
 
 def normal(seed, *shape):
@@ -148,53 +167,83 @@ OFFSETS, SCALES = st.sampled_from([0.0, 3.0, 1e3]), st.sampled_from([1e-3, 1.0, 
 
 
 @given(st.integers(0, 10**6), OFFSETS, SCALES, st.integers(1, 40))
-def test_it_is_the_argmin_of_float64(seed, offset, scale, clusters):
+def test_units_are_the_argmin_of_distances_in_float64(seed, offset, scale, clusters):
     centroids = (offset + scale * normal(seed, clusters, 24)).astype(np.float32)
     features = (offset + scale * normal(seed + 1, 150, 24)).astype(np.float32)
-    found = Nearest(centroids)(torch.from_numpy(features))
-    assert np.array_equal(found, truth(features, centroids))
+    units = Nearest(centroids)(torch.from_numpy(features))
+    assert np.array_equal(units, nearest_by_brute_force(features, centroids))
 
 
-def test_neither_blocks_nor_threads_change_it(monkeypatch, set_threads):
+@pytest.fixture
+def close_calls():
+    """Return 40 centroids and 900 features halfway between two of them, so that rounding decides
+    which is the nearer."""
     centroids = normal(0, 40, 32)
-    # all of them close calls
-    features = torch.from_numpy(
-        centroids[np.random.default_rng(1).integers(0, 40, (900, 2))].mean(1)
-    )
-    expected = truth(features, centroids)
-    assert np.array_equal(Nearest(centroids)(features), expected)
-    plain = (features.numpy() @ centroids.T - np.square(centroids).sum(1) / 2).argmax(1)
-    assert (plain != expected).mean() > 0.05  # what one float32 product makes of it
+    pairs = np.random.default_rng(1).integers(0, 40, (900, 2))
+    return centroids, torch.from_numpy(centroids[pairs].mean(1))
+
+
+def test_a_float32_product_would_decide_close_calls_wrongly(close_calls):
+    centroids, features = close_calls
+    scores = features.numpy() @ centroids.T - np.square(centroids).sum(1) / 2
+    assert (scores.argmax(1) != nearest_by_brute_force(features, centroids)).mean() > 0.05
+
+
+def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch, set_threads):
+    centroids, features = close_calls
+    expected = nearest_by_brute_force(features, centroids)
     set_threads(2)
     assert np.array_equal(Nearest(centroids)(features), expected)
     set_threads(1)
-    monkeypatch.setattr(codebook, "BLOCK_SCORES", 64 * 40)
-    monkeypatch.setattr(codebook, "BLOCK_NUMBERS", 100)
-    small = Nearest(centroids)
-    assert small.block == 64
-    assert np.array_equal(small(features), expected)
+    assert np.array_equal(Nearest(centroids)(features), expected)
+    monkeypatch.setattr(codebook, "BLOCK_SCORES", 64 * len(centroids))  # 64 frames at a time
+    monkeypatch.setattr(codebook, "BLOCK_NUMBERS", 3 * centroids.shape[1])  # three frames
+    small_blocks = Nearest(centroids)
+    assert small_blocks.block == 64
+    assert np.array_equal(small_blocks(features), expected)
 
 
-def test_standardised_clusters_are_not_decided_by_one_dimension_of_huge_variance():
-    centres, stream = blobs()
-    huge = np.random.default_rng(1).normal(0, 1e4, (len(stream), 20, 1)).astype(np.float32)
-    wide = [np.concatenate([x, noise], axis=1) for x, noise in zip(stream, huge, strict=True)]
-    plain, scaled = (fit_kmeans(iter(wide), 4, CARD, standardise=on) for on in (False, True))
-    probes = torch.from_numpy(np.concatenate([centres, np.zeros((4, 1), np.float32)], axis=1))
-    assert len(set(scaled.assign(probes))) == 4 > len(set(plain.assign(probes)))
-    frames = np.concatenate(wide)
-    # the argmax of its scores is the nearest centroid of scaled features
+@pytest.fixture
+def stream_with_huge_dimension():
+    """Return the stream of `make_clusters` with a third dimension, noise of huge variance."""
+    stream = make_clusters()
+    noise = np.random.default_rng(1).normal(0, 1e4, (len(stream), 20, 1)).astype(np.float32)
+    return [np.concatenate(columns, axis=1) for columns in zip(stream, noise, strict=True)]
+
+
+def test_standardised_clusters_ignore_a_dimension_of_huge_variance(stream_with_huge_dimension):
+    centres = torch.from_numpy(np.pad(CENTRES, ((0, 0), (0, 1))))
+    standardised = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=True)
+    assert len(set(standardised.assign(centres))) == 4
+    plain = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=False)
+    assert len(set(plain.assign(centres))) < 4
+
+
+def test_a_standardised_codebook_gives_the_nearest_centroid_of_scaled_features(
+    stream_with_huge_dimension,
+):
+    book = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=True)
+    frames = np.concatenate(stream_with_huge_dimension)
     scale = frames.astype(np.float64).std(0)
-    distances = np.square((frames / scale)[:, None] - (scaled.centroids * scale)[None]).sum(-1)
-    found = scaled.assign(torch.from_numpy(frames))
-    assert (found == distances.argmin(1)).mean() > 0.999
+    centroids = book.centroids * scale  # the book divides those of scaled features by the scale
+    distances = np.square((frames / scale)[:, None] - centroids[None]).sum(-1)
+    units = book.assign(torch.from_numpy(frames))
+    assert (units == distances.argmin(1)).mean() > 0.999
 
 
-def test_what_features_may_be():
-    book, wide = Codebook(normal(0, 9, 8), {"layer": 1}), torch.from_numpy(normal(1, 50, 16))
-    for some in (wide[:, ::2], wide[:, :8].bfloat16()):
-        assert np.array_equal(book.assign(some), truth(some.float(), book.centroids))
+def test_features_may_be_strided_or_of_low_precision_or_none():
+    book = Codebook(normal(0, 9, 8), {"layer": 1})
+    features = torch.from_numpy(normal(1, 50, 16))
+    strided = features[:, ::2]
+    assert np.array_equal(book.assign(strided), nearest_by_brute_force(strided, book.centroids))
+    rounded = features[:, :8].bfloat16()
+    expected = nearest_by_brute_force(rounded.float(), book.centroids)
+    assert np.array_equal(book.assign(rounded), expected)
     assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
+
+
+def test_features_that_do_not_fit_are_refused():
+    book = Codebook(normal(0, 9, 8), {"layer": 1})
     with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
         book.assign(torch.zeros(2, 3))
     for bad in (float("nan"), float("inf")):

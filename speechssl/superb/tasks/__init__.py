@@ -1,4 +1,5 @@
-"""TASKS has the tasks by their short names, with the sizes of their heads and their training.
+"""TASKS lists the tasks of SUPERB that have a head, with the sizes of the heads and the settings of
+their training.
 
 The published sizes and settings are those of s3prl 0.4.18 (downstream/*/config.yaml; for SE and SS
 those of the second versions, _stft2).
@@ -41,64 +42,98 @@ def _classification(
     name: str, about: str, published: HeadSettings, folders: tuple[str, ...] = ()
 ) -> Entry:
     """Make the entry of a classification task; all of them have the same small head."""
-    small = HeadSettings(1e-3, 3000, 32, 100, patience=8)
+    small = HeadSettings(learning_rate=1e-3, steps=3000, batch=32, every=100, patience=8)
     return Entry(about, METRIC, partial(Classification, name), published, small, folders=folders)
 
 
-_CLASSIFICATION = HeadSettings(1e-4, 200_000, 32, 5_000)
-_LETTERS = HeadSettings(1e-4, 200_000, 32, 2_000)
+# Settings and sizes that several tasks share.
+_CLASSIFICATION = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=5_000)
+_LETTERS = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
 _TEXT = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
 _MASKS = {"hidden": 64, "layers": 2}
-_MASKING = HeadSettings(1e-3, 400, 8, 100, "AdamW", patience=3)
+_MASKING = HeadSettings(
+    learning_rate=1e-3, steps=400, batch=8, every=100, optimiser="AdamW", patience=3
+)
 
 TASKS: dict[str, Entry] = {
     "pr": Entry(
-        "phone recognition", "per", Phones,
-        published=HeadSettings(1e-2, 100_000, 32, 1_000),
-        small=HeadSettings(1e-2, 1200, 16, 100, patience=5),
+        "phone recognition",
+        "per",
+        Phones,
+        published=HeadSettings(learning_rate=1e-2, steps=100_000, batch=32, every=1_000),
+        small=HeadSettings(learning_rate=1e-2, steps=1200, batch=16, every=100, patience=5),
     ),
     "asr": Entry(
-        "speech recognition", "wer", Speech,
+        "speech recognition",
+        "wer",
+        Speech,
         published=_LETTERS,
-        small=HeadSettings(3e-3, 1600, 16, 200, patience=4),
+        small=HeadSettings(learning_rate=3e-3, steps=1600, batch=16, every=200, patience=4),
         sizes=_TEXT,
     ),
     "ks": _classification("ks", "keyword spotting", replace(_CLASSIFICATION, balanced=True)),
     "sid": _classification("sid", "speaker identification", _CLASSIFICATION),
     "asv": Entry(
-        "speaker verification", "eer", Verification,
-        published=HeadSettings(1e-4, 200_000, 50, 10_000, "AdamW", 1e3),
-        small=HeadSettings(1e-3, 600, 32, 100, "AdamW", 1e3, 4),
+        "speaker verification",
+        "eer",
+        Verification,
+        published=HeadSettings(
+            learning_rate=1e-4, steps=200_000, batch=50, every=10_000, optimiser="AdamW", clip=1e3
+        ),
+        small=HeadSettings(
+            learning_rate=1e-3,
+            steps=600,
+            batch=32,
+            every=100,
+            optimiser="AdamW",
+            clip=1e3,
+            patience=4,
+        ),
         sizes={"projection": 128, "last": 384, "crop": 3.0},
     ),
     "sd": Entry(
-        "speaker diarisation", "der", Diarisation,
-        published=HeadSettings(1e-4, 30_000, 32, 500),
-        small=HeadSettings(1e-3, 600, 8, 100, patience=4),
+        "speaker diarisation",
+        "der",
+        Diarisation,
+        published=HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=500),
+        small=HeadSettings(learning_rate=1e-3, steps=600, batch=8, every=100, patience=4),
         sizes={"hidden": 128},
     ),
     "ic": _classification("ic", "intent classification", _CLASSIFICATION),
     "sf": Entry(
-        "slot filling", "slot_f1", SlotFilling,
+        "slot filling",
+        "slot_f1",
+        SlotFilling,
         published=_LETTERS,
-        small=HeadSettings(3e-3, 1200, 16, 200, patience=6),
+        small=HeadSettings(learning_rate=3e-3, steps=1200, batch=16, every=200, patience=6),
         sizes=_TEXT,
     ),
     "er": _classification(
-        "er", "emotion recognition", HeadSettings(1e-4, 30_000, 32, 1_000), ("style",)
+        "er",
+        "emotion recognition",
+        HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=1_000),
+        ("style",),
     ),
     "se": Entry(
-        "speech enhancement", "pesq", Enhancement,
-        published=HeadSettings(1e-3, 100_000, 8, 1_250, "AdamW"),
+        "speech enhancement",
+        "pesq",
+        Enhancement,
+        published=HeadSettings(
+            learning_rate=1e-3, steps=100_000, batch=8, every=1_250, optimiser="AdamW"
+        ),
         small=_MASKING,
         sizes=_MASKS,
     ),
     "ss": Entry(
-        "source separation", "si_sdri", Separation,
-        published=HeadSettings(1e-3, 150_000, 8, 2_000, "AdamW"),
+        "source separation",
+        "si_sdri",
+        Separation,
+        published=HeadSettings(
+            learning_rate=1e-3, steps=150_000, batch=8, every=2_000, optimiser="AdamW"
+        ),
         small=_MASKING,
         sizes=_MASKS,
     ),
-}  # fmt: skip
+}
 ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")
 ABOUT = {name: "query by example" if name == QBE else TASKS[name].about for name in ORDER}

@@ -212,6 +212,7 @@ class DiarisationErrors:
 
     @property
     def wrong(self) -> float:
+        """Return the seconds of all errors."""
         return self.missed + self.false_alarms + self.confused
 
 
@@ -231,7 +232,7 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> Diar
     hypothesis = _active_pieces(predicted, borders)
     common = (reference * durations) @ hypothesis.T.astype(np.float64)
     rows, columns = linear_sum_assignment(common, maximize=True)
-    right = (reference[rows] & hypothesis[columns]).sum(0)
+    right = (reference[rows] & hypothesis[columns]).sum(0)  # speakers of a piece whose names match
     true_count, predicted_count = reference.sum(0), hypothesis.sum(0)
     return DiarisationErrors(
         speech=float(durations @ true_count),

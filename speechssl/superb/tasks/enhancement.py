@@ -78,6 +78,7 @@ class Stft:
         return torch.istft(spectrum.transpose(1, 2), **settings, length=samples)
 
     def _settings(self, like: Tensor) -> dict[str, Any]:
+        """Return torch's arguments. like: a tensor of the type and on the device of the window."""
         window = torch.hann_window(self.window, dtype=like.dtype, device=like.device)
         sizes = {"n_fft": self.size, "hop_length": self.hop, "win_length": self.window}
         return {**sizes, "window": window, "center": True}

@@ -33,9 +33,9 @@ from speechssl.stats import Interval, draw_weights, interval_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
 from speechssl.timing import FrameGrid
 
-# of every TDNN layer: number of frames in its window, and dilation
+# number of frames in the window of every TDNN layer, and its dilation
 CONTEXTS = ((5, 1), (3, 2), (3, 3), (1, 1), (1, 1))
-# 14, by which the output of the layers is shorter than their input
+# frames by which the output of the layers is shorter than their input: 14
 CONTEXT = sum((frames - 1) * dilation for frames, dilation in CONTEXTS)
 SHORTEST = CONTEXT + 2  # frames; a standard deviation needs two
 SCALE, MARGIN = 30.0, 0.4  # s and m of the softmax

@@ -1,5 +1,5 @@
-"""Diarisation: frames and seconds, the head and its loss, the task, and the error rate of
-pyannote.metrics."""
+"""Tests of diarisation: frames and turns; the task; the head and its loss, compared with s3prl's;
+and the error rate, compared with that of pyannote.metrics."""
 
 from pathlib import Path
 
@@ -23,85 +23,100 @@ from speechssl.superb.tasks.diarisation import (
 )
 from speechssl.timing import FrameGrid
 
-from ..heads import alone
+from ..heads import take_one
 
 GRID = FrameGrid(16_000, 320, 400)
 GRIDS = [GRID, FrameGrid(16_000, 160, 400), FrameGrid(16_000, 160, 160)]
 
 
-def recording(name, seed, speakers=("ann", "bob"), seconds=6.0):
+def make_recording(name, seed, seconds=6.0):
+    """Make an utterance in which Ann and Bob speak twice each."""
     rng = np.random.default_rng(seed)
     turns = []
-    for who in speakers:
+    for speaker in ("ann", "bob"):
         a, b, c, d = np.sort(rng.uniform(0, seconds, 4)).tolist()
-        turns += [Turn(who, a, b), Turn(who, c, d)]
+        turns += [Turn(speaker, a, b), Turn(speaker, c, d)]
     return Utterance(name, f"{name}.flac", seconds, turns=tuple(turns))
 
 
-def data():
+def make_set():
     splits = {}
     for n, split in enumerate(("train", "dev", "test")):
-        splits[split] = tuple(recording(f"{split}-{i}", 10 * n + i) for i in range(6))
+        splits[split] = tuple(make_recording(f"{split}-{i}", 10 * n + i) for i in range(6))
     return UtteranceSet(Path("sets/sd"), "sd", splits, "hash")
 
 
-def perfect(found):
-    frames = {u.id: GRID.frames(GRID.sample(u.seconds)) for u in found}
-    return {u.id: active_frames(u.turns, GRID, frames[u.id]).numpy() for u in found}
+def predict_perfectly(utterances):
+    """Return predictions by id: 1 in the frames in which a speaker speaks, else 0."""
+    predicted = {}
+    for u in utterances:
+        frames = GRID.frames(GRID.sample(u.seconds))
+        predicted[u.id] = active_frames(u.turns, GRID, frames).numpy()
+    return predicted
 
 
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
-def test_frames_to_seconds_and_back(grid, frames, seed):
-    active = np.random.default_rng(seed).random(frames) < 0.5
-    found = active_intervals(active, grid, grid.samples_for(frames) / grid.sample_rate)
-    again = active_frames([Turn("a", *interval) for interval in found], grid, frames)
-    assert again.shape == (frames, int(active.any()))
-    assert not active.any() or np.array_equal(again[:, 0].numpy() > 0, active)
+def test_frames_become_turns_and_turns_the_same_frames(grid, frames, seed):
+    is_active = np.random.default_rng(seed).random(frames) < 0.5
+    intervals = active_intervals(is_active, grid, grid.samples_for(frames) / grid.sample_rate)
+    turns = [Turn("a", *interval) for interval in intervals]
+    active = active_frames(turns, grid, frames)
+    assert active.shape == (frames, int(is_active.any()))
+    if is_active.any():
+        assert np.array_equal(active[:, 0].numpy() > 0, is_active)
 
 
-def test_a_prediction_is_the_recordings_own():
-    task = Diarisation(data(), GRID, hidden=8)
+def test_a_prediction_does_not_depend_on_the_batch():
+    task = Diarisation(make_set(), GRID, hidden=8)
     head, lengths = task.build(2, 8), torch.tensor([150, 1, 299])
-    found = [recording(name, i) for i, name in enumerate("xyz")]
-    batch = Batch(tuple(found), torch.randn(3, 2, 299, 8), lengths)
-    for i, together in enumerate(task.predict(head, batch)):
-        (own,) = task.predict(head, alone(batch, i))
-        assert together.shape == (int(lengths[i]), 2)
-        assert np.allclose(own, together, atol=1e-6)
+    utterances = tuple(make_recording(name, i) for i, name in enumerate("xyz"))
+    batch = Batch(utterances, torch.randn(3, 2, 299, 8), lengths)
+    for i, predicted in enumerate(task.predict(head, batch)):
+        (alone,) = task.predict(head, take_one(batch, i))
+        assert predicted.shape == (int(lengths[i]), 2)
+        assert np.allclose(alone, predicted, atol=1e-6)
 
 
-def test_unreadable_recordings_are_missed():
-    task = Diarisation(data(), GRID, median=1)
+def test_the_speech_of_unreadable_recordings_is_missed():
+    task = Diarisation(make_set(), GRID, median=1)
     utterances = task.data.splits["test"]
-    found = perfect(utterances)
-    del found["test-0"]
-    (measure,) = task.evaluate("test", found, 0).measures
+    predicted = predict_perfectly(utterances)
+    del predicted["test-0"]
+    (measure,) = task.evaluate("test", predicted, 0).measures
     speech = [sum(turn.end - turn.start for turn in u.turns) for u in utterances]
     assert measure.value > 100 * speech[0] / sum(speech)
     assert measure.n == 6
-    assert measure.low == measure.value == measure.high
     assert task.evaluate("test", {}, 0).measures[0].value == pytest.approx(100)
 
 
+def test_without_resamples_there_is_no_interval():
+    task = Diarisation(make_set(), GRID)
+    (measure,) = task.evaluate("test", {}, 0).measures
+    assert measure.low == measure.value
+    assert measure.high == measure.value
+
+
 def test_threshold_and_filter_are_chosen_on_dev():
-    task = Diarisation(data(), GRID)
+    task = Diarisation(make_set(), GRID)
     rng = np.random.default_rng(0)
-    dull = {}
-    for name, x in perfect(task.data.splits["dev"]).items():
-        dull[name] = 0.25 * x + 0.11 + rng.uniform(0, 0.1, x.shape)
-    assert task.evaluate("dev", dull, 0).measures[0].value > 99
-    tuned = task.tune(dull)
-    assert tuned.threshold == 0.3
+    low = {}  # probabilities of at most 0.46, those of silence at most 0.21
+    for name, active in predict_perfectly(task.data.splits["dev"]).items():
+        low[name] = 0.25 * active + 0.11 + rng.uniform(0, 0.1, active.shape)
     assert task.threshold == 0.5
-    assert tuned.evaluate("dev", dull, 0).measures[0].value < 10
-    # perfect frames need no filter
-    assert task.tune(perfect(task.data.splits["dev"])).median == 1
+    assert task.evaluate("dev", low, 0).measures[0].value > 99
+    tuned = task.tune(low)
+    assert tuned.threshold == 0.3
+    assert tuned.evaluate("dev", low, 0).measures[0].value < 10
+
+
+def test_perfect_predictions_need_no_filter():
+    task = Diarisation(make_set(), GRID)
+    assert task.tune(predict_perfectly(task.data.splits["dev"])).median == 1
 
 
 @pytest.mark.parametrize("lengths", [[1], [5, 31, 17]])
 @pytest.mark.parametrize(("width", "hidden", "speakers"), [(6, 8, 2), (1, 3, 3)])
-def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
-    """`downstream/diarization`: logits, loss and gradients."""
+def test_logits_loss_and_gradients_are_s3prls(s3prl, lengths, width, hidden, speakers):
     from s3prl.downstream.diarization.model import Model
     from s3prl.downstream.diarization.utils import pit_loss
 
@@ -113,19 +128,23 @@ def test_the_head_is_s3prls(s3prl, lengths, width, hidden, speakers):
     model.linear.load_state_dict(head.output.state_dict())
     states = torch.randn(len(lengths), 3, max(lengths), width)
     truth = (torch.rand(len(lengths), max(lengths), speakers) > 0.5).float()
-    ours, theirs = head(states), model(head.featurizer(states))
-    assert torch.allclose(ours, theirs, atol=1e-6)
-    losses = permutation_free_loss(ours, truth, frames), pit_loss(theirs, truth, frames)[0]
-    assert torch.allclose(*losses, atol=1e-5)
-    gradients = [torch.autograd.grad(x, head.featurizer.weights)[0] for x in losses]
-    assert torch.allclose(*gradients, atol=1e-5)
+    logits, expected_logits = head(states), model(head.featurizer(states))
+    assert torch.allclose(logits, expected_logits, atol=1e-6)
+    loss = permutation_free_loss(logits, truth, frames)
+    expected = pit_loss(expected_logits, truth, frames)[0]
+    assert torch.allclose(loss, expected, atol=1e-5)
+    (gradient,) = torch.autograd.grad(loss, head.featurizer.weights)
+    (expected_gradient,) = torch.autograd.grad(expected, head.featurizer.weights)
+    assert torch.allclose(gradient, expected_gradient, atol=1e-5)
 
 
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=4)
 
 
 @given(st.integers(1, 4), st.integers(1, 4), LENGTHS, st.integers(0, 99))
-def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speakers, lengths, seed):
+def test_neither_the_order_of_speakers_nor_the_padding_changes_the_loss(
+    outputs, speakers, lengths, seed
+):
     generator = torch.Generator().manual_seed(seed)
     shape, frames = (len(lengths), max(lengths)), torch.tensor(lengths)
     logits = 3 * torch.randn(*shape, outputs, generator=generator)
@@ -139,31 +158,35 @@ def test_who_is_who_does_not_matter_nor_what_is_beyond_a_length(outputs, speaker
 
 
 @st.composite
-def turns(draw, names="abc", most=8):
-    """Turns on a grid of a quarter of a second, which touch and overlap now and then."""
-    found = []
-    for _ in range(draw(st.integers(0, most))):
+def random_turns(draw, speakers="abc"):
+    """Draw up to eight turns on a grid of a quarter of a second, so that some touch or overlap."""
+    turns = []
+    for _ in range(draw(st.integers(0, 8))):
         start, length = draw(st.integers(0, 40)), draw(st.integers(1, 12))
-        found.append(Turn(draw(st.sampled_from(names)), start / 4, (start + length) / 4))
-    return tuple(found)
+        turns.append(Turn(draw(st.sampled_from(speakers)), start / 4, (start + length) / 4))
+    return tuple(turns)
 
 
-def annotation(found):
-    """As pyannote wants it: touching and overlapping turns of one person are one."""
-    made = Annotation(uri="x")
-    for number, turn in enumerate(found):
-        made[Segment(turn.start, turn.end), number] = turn.speaker
-    return made.support()
+def annotate(turns):
+    """Return turns as pyannote takes them, in which touching and overlapping turns of one speaker
+    are joined."""
+    annotation = Annotation(uri="x")
+    for number, turn in enumerate(turns):
+        annotation[Segment(turn.start, turn.end), number] = turn.speaker
+    return annotation.support()
 
 
 @pytest.mark.slow
-@given(turns(), turns("1234"))
-def test_it_is_pyannotes(truth, predicted):
-    annotations, uem = (annotation(truth), annotation(predicted)), Timeline([Segment(0, 20)])
-    theirs = DiarizationErrorRate()(*annotations, uem=uem, detailed=True)
-    found = diarisation_errors(truth, predicted)
-    ours = [found.speech, found.missed, found.false_alarms, found.confused]
-    names = ("total", "missed detection", "false alarm", "confusion")
-    assert ours == pytest.approx([theirs[name] for name in names], abs=1e-6)
-    if found.speech:
-        assert found.wrong / found.speech == pytest.approx(theirs["diarization error rate"])
+@given(random_turns(), random_turns("1234"))
+def test_the_errors_are_pyannotes(truth, predicted):
+    uem = Timeline([Segment(0, 20)])
+    metric = DiarizationErrorRate()
+    expected = metric(annotate(truth), annotate(predicted), uem=uem, detailed=True)
+    errors = diarisation_errors(truth, predicted)
+    assert errors.speech == pytest.approx(expected["total"], abs=1e-6)
+    assert errors.missed == pytest.approx(expected["missed detection"], abs=1e-6)
+    assert errors.false_alarms == pytest.approx(expected["false alarm"], abs=1e-6)
+    assert errors.confused == pytest.approx(expected["confusion"], abs=1e-6)
+    if errors.speech:
+        rate = errors.wrong / errors.speech
+        assert rate == pytest.approx(expected["diarization error rate"])

@@ -1,4 +1,5 @@
-"""QbE: the search as a task, subsequence DTW, and term-weighted values."""
+"""Tests of query by example: the task, whose scores are compared with s3prl's; subsequence DTW,
+compared with dtw-python; and term-weighted values."""
 
 import sys
 import types
@@ -28,70 +29,83 @@ from speechssl.superb.tasks.spoken_terms import (
 from ...files import refused
 
 
-def utterance(name, **fields):
+def make_utterance(name, **fields):
     return Utterance(name, f"{name}.flac", 1.0, **fields)
 
 
-def made(tmp_path, queries=6, documents=14, seed=0, width=4):
-    """A task, and states of which layer 1 alone knows the words: a query lies in document i and i +
-    1, in noise."""
+def make_task(tmp_path, queries=6, documents=14, seed=0):
+    """Make a task of invented words, and the hidden states of its recordings by id: three layers of
+    width 4, of which layers 0 and 2 are noise. The word of query i is in the documents i and
+    i + 1."""
     rng = np.random.default_rng(seed)
+    width = 4
     words = [rng.standard_normal((int(rng.integers(5, 12)), width)) for _ in range(queries)]
-    states, split = {}, {"documents": [], "dev": [], "test": []}
+    states, utterances = {}, {"documents": [], "dev": [], "test": []}
 
-    def add(name, known):
-        noise = rng.standard_normal((2, *known.shape))
-        layers = np.stack([noise[0], known, noise[1]], 1)
+    def add_states(name, layer_1):
+        noise = rng.standard_normal((2, *layer_1.shape))
+        layers = np.stack([noise[0], layer_1, noise[1]], 1)
         states[name] = torch.tensor(layers, dtype=torch.float32)
 
     for i in range(documents):
-        held = [words[j] for j in range(queries) if i in (j, j + 1)]
-        begin = rng.standard_normal((int(rng.integers(3, 20)), width))
-        add(f"d{i}", np.concatenate([begin, *held, rng.standard_normal((4, width))]))
-        split["documents"].append(utterance(f"d{i}"))
-    for name in ("dev", "test"):
+        words_of_document = [words[j] for j in range(queries) if i in (j, j + 1)]
+        beginning = rng.standard_normal((int(rng.integers(3, 20)), width))
+        end = rng.standard_normal((4, width))
+        add_states(f"d{i}", np.concatenate([beginning, *words_of_document, end]))
+        utterances["documents"].append(make_utterance(f"d{i}"))
+    for split in ("dev", "test"):
         for j, word in enumerate(words):
-            add(f"{name}{j}", word + 0.3 * rng.standard_normal(word.shape))
-            split[name].append(utterance(f"{name}{j}", matches=(f"d{j}", f"d{j + 1}")))
-    splits = {name: tuple(found) for name, found in split.items()}
+            add_states(f"{split}{j}", word + 0.3 * rng.standard_normal(word.shape))
+            query = make_utterance(f"{split}{j}", matches=(f"d{j}", f"d{j + 1}"))
+            utterances[split].append(query)
+    splits = {split: tuple(listed) for split, listed in utterances.items()}
     return SpokenTerms(UtteranceSet(tmp_path, "qbe", splits, "hash")), states
 
 
-def test_the_layer_that_knows_is_chosen_and_evaluated(tmp_path):
-    task, states = made(tmp_path)
-    layer, found = task.choose_layer(states.__getitem__, 3)
+def test_the_layer_with_the_words_is_chosen_on_dev(tmp_path):
+    task, states = make_task(tmp_path)
+    layer, mtwvs = task.choose_layer(states.__getitem__, layers=3)
     assert layer == 1
-    assert len(found) == 3
-    assert found[1] == max(found) > 60
-    best, actual = task.evaluate(states.__getitem__, "test", layer, resamples=200).measures
-    assert (best.metric, actual.metric) == ("mtwv", "atwv")
-    assert best.low <= best.value <= best.high
-    assert best.value >= actual.value
-    assert best.n == actual.n == 6
-    assert best.value > 60
-    of_dev = [task.evaluate(states.__getitem__, "dev", layer, 1) for layer in range(3)]
-    assert [one.measures[0].value for one in of_dev] == pytest.approx(found)
+    assert mtwvs[1] > 60
+    assert mtwvs[1] == max(mtwvs)
+    for number, mtwv in enumerate(mtwvs):
+        evaluation = task.evaluate(states.__getitem__, "dev", number, resamples=1)
+        assert evaluation.measures[0].value == pytest.approx(mtwv)
 
 
-def test_it_is_s3prls(s3prl, tmp_path, monkeypatch):
-    """Its expert writes scores with four digits into an XML file; its query of under five frames
-    and its order of things too."""
+def test_the_test_split_is_evaluated(tmp_path):
+    task, states = make_task(tmp_path)
+    mtwv, atwv = task.evaluate(states.__getitem__, "test", layer=1, resamples=200).measures
+    assert mtwv.metric == "mtwv"
+    assert atwv.metric == "atwv"
+    assert mtwv.low <= mtwv.value <= mtwv.high
+    assert mtwv.value > 60
+    assert mtwv.value >= atwv.value
+    assert mtwv.n == 6
+    assert atwv.n == 6
+
+
+def test_scores_and_decisions_are_s3prls(s3prl, tmp_path, monkeypatch):
+    """s3prl's expert writes scores with four digits."""
     pytest.importorskip("dtw", reason="dtw-python is not installed")
-    expert = s3prls_expert(monkeypatch)
-    task, states = made(tmp_path, queries=5, documents=9, seed=3)
-    states["dev2"] = states["dev2"][:4]
-    queries, documents = ([u.id for u in task.data.splits[name]] for name in ("dev", "documents"))
-    ours = task.scores(states.__getitem__, "dev", [0, 1, 2])
+    expert = import_expert(monkeypatch)
+    task, states = make_task(tmp_path, queries=5, documents=9, seed=3)
+    states["dev2"] = states["dev2"][:4]  # too short a query, which scores 0
+    queries = [u.id for u in task.data.splits["dev"]]
+    documents = [u.id for u in task.data.splits["documents"]]
+    scores = task.scores(states.__getitem__, "dev", [0, 1, 2])
+    assert not scores[:, 2].any()
     for layer in range(3):
-        features = {name: some[:, layer] for name, some in states.items()}
-        found = theirs_of(expert, tmp_path, queries, documents, features)
-        theirs = np.array([[found[q][d] for d in documents] for q in queries])
-        assert ours[layer] == pytest.approx(theirs[..., 0], abs=1e-4)
-        assert ((ours[layer] > spoken_terms.DECISION) == theirs[..., 1]).all()
-    assert not ours[:, 2].any()
+        features = {name: states_of_name[:, layer] for name, states_of_name in states.items()}
+        results = run_expert(expert, tmp_path, queries, documents, features)
+        expected = np.array([[results[q][d][0] for d in documents] for q in queries])
+        decisions = np.array([[results[q][d][1] for d in documents] for q in queries])
+        assert scores[layer] == pytest.approx(expected, abs=1e-4)
+        assert ((scores[layer] > spoken_terms.DECISION) == decisions).all()
 
 
-def s3prls_expert(monkeypatch):
+def import_expert(monkeypatch):
+    """Import s3prl's expert, with a stand-in for lxml, and threads in the place of processes."""
     etree = types.ModuleType("lxml.etree")
     etree.Element, etree.SubElement = ElementTree.Element, ElementTree.SubElement
 
@@ -110,8 +124,9 @@ def s3prls_expert(monkeypatch):
     return expert
 
 
-def theirs_of(module, folder, queries, documents, features):
-    """query -> document -> (score, whether it is decided to be there)."""
+def run_expert(module, folder, queries, documents, features):
+    """Return what the expert writes to an XML file: query -> document -> (score, whether it decides
+    that the document contains the query)."""
     rules = {"dist_method": "cosine_exp", "minmax_norm": True}
     rules |= {"step_pattern": "asymmetric", "subsequence": True}
     config = {"max_workers": 1, "feature_normalization": True, "silence_frame": None}
@@ -120,16 +135,16 @@ def theirs_of(module, folder, queries, documents, features):
     records, names = defaultdict(list), [*queries, *documents]
     expert("dev", [features[name] for name in names], names, records)
     expert.log_records("dev", records)
-    found = defaultdict(dict)
+    results = defaultdict(dict)
     for terms in ElementTree.parse(folder / "benchmark.stdlist.xml").getroot():
-        for t in terms:
-            decided = float(t.get("score")), t.get("decision") == "YES"
-            found[terms.get("termid")][t.get("file")] = decided
-    return found
+        for term in terms:
+            result = float(term.get("score")), term.get("decision") == "YES"
+            results[terms.get("termid")][term.get("file")] = result
+    return results
 
 
 def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
-    task, states = made(tmp_path)
+    task, states = make_task(tmp_path)
     before = task.evaluate(states.__getitem__, "test", 1, 1).measures[0]
     del states["test0"], states["d13"]
     states["d12"] = states["d12"][:0]  # no frame
@@ -143,75 +158,87 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     assert after.value < before.value
 
 
-def test_a_query_that_matches_an_unknown_document_is_named(tmp_path):
-    task, _ = made(tmp_path)
+def test_a_query_that_matches_an_unknown_document_is_refused(tmp_path):
+    task, _ = make_task(tmp_path)
     splits = task.data.splits
-    wrong = utterance("dev9", matches=("d0", "d99"))
-    data = UtteranceSet(tmp_path, "qbe", splits | {"dev": (*splits["dev"], wrong)}, "hash")
+    query = make_utterance("dev9", matches=("d0", "d99"))
+    data = UtteranceSet(tmp_path, "qbe", splits | {"dev": (*splits["dev"], query)}, "hash")
     refused(r"dev\.jsonl, query dev9, matches 'd99'", SpokenTerms, data)
 
 
-def frames(count, seed, width=5):
-    return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, width))).float()
+# ---- subsequence DTW
 
 
-def by_dtw_python(query, document):
-    """s3prl's `match`, in double precision."""
+def random_frames(count, seed):
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((count, 5))).float()
+
+
+def cost_by_dtw_python(query, document):
+    """Return the cost as s3prl's `match` computes it, in double precision."""
     dtw = pytest.importorskip("dtw", reason="dtw-python is not installed").dtw
-    found = np.exp(cdist(query, document, "cosine")) - 1
-    low, high = found.min(1, keepdims=True), found.max(1, keepdims=True)
-    found = (found - low) / np.clip(high - low, 1e-9, np.inf)
-    opened = {"step_pattern": "asymmetric", "open_begin": True, "open_end": True}
-    return dtw(found, **opened).normalizedDistance
+    distances = np.exp(cdist(query, document, "cosine")) - 1
+    low, high = distances.min(1, keepdims=True), distances.max(1, keepdims=True)
+    distances = (distances - low) / np.clip(high - low, 1e-9, np.inf)
+    path = dtw(distances, step_pattern="asymmetric", open_begin=True, open_end=True)
+    return path.normalizedDistance
 
 
 @pytest.mark.slow
 @given(
     st.integers(1, 30), st.lists(st.integers(2, 40), min_size=1, max_size=6), st.integers(0, 999)
 )
-def test_it_is_dtw_pythons(length, lengths, seed):
-    query = frames(length, seed)
-    documents = [frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
-    ours = subsequence_costs(query, *side_by_side(documents))
+def test_costs_are_dtw_pythons_and_do_not_depend_on_other_documents(length, lengths, seed):
+    query = random_frames(length, seed)
+    documents = [random_frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
+    costs = subsequence_costs(query, *side_by_side(documents))
     alone = torch.cat([subsequence_costs(query, *side_by_side([d])) for d in documents])
-    assert torch.allclose(ours, alone, atol=1e-5)  # no neighbour and no padding matters
-    assert ours.numpy() == pytest.approx([by_dtw_python(query, d) for d in documents], abs=1e-5)
+    assert torch.allclose(costs, alone, atol=1e-5)
+    expected = [cost_by_dtw_python(query, document) for document in documents]
+    assert costs.numpy() == pytest.approx(expected, abs=1e-5)
 
 
-def brute_force(scores, truth):
-    """MTWV: at every score there is, and above all of them."""
+# ---- term-weighted values
+
+
+def mtwv_by_brute_force(scores, truth):
+    """Compute MTWV with every score as the threshold; 0 is the value above all scores."""
     best = 0.0
     for threshold in scores[np.isfinite(scores)]:
         detected = scores >= threshold
         misses = (~detected & truth).sum(1) / truth.sum(1)
-        alarms = (detected & ~truth).sum(1) / np.maximum((~truth).sum(1), 1)
-        best = max(best, (1 - misses - BETA * alarms).mean())
+        false_alarms = (detected & ~truth).sum(1) / np.maximum((~truth).sum(1), 1)
+        best = max(best, (1 - misses - BETA * false_alarms).mean())
     return best
 
 
-def drawn(queries, documents, seed, ties=False, informed=2.0):
+@pytest.mark.slow
+@given(
+    queries=st.integers(1, 6),
+    documents=st.integers(1, 25),
+    seed=st.integers(0, 999),
+    with_ties=st.booleans(),
+    distance=st.sampled_from([0.0, 2.0, 6.0]),
+)
+def test_mtwv_is_that_of_brute_force(queries, documents, seed, with_ties, distance):
+    """distance: by which scores of true pairs are higher on average."""
     rng = np.random.default_rng(seed)
     truth = rng.random((queries, documents)) < 0.2
-    truth[np.arange(queries), rng.integers(0, documents, queries)] = True
-    scores = rng.standard_normal(truth.shape) + informed * truth
-    return np.round(scores) if ties else scores, truth
+    truth[np.arange(queries), rng.integers(0, documents, queries)] = True  # one of every query
+    scores = rng.standard_normal(truth.shape) + distance * truth
+    if with_ties:
+        scores = np.round(scores)
+    mtwv = max_term_value(term_values(scores, truth))
+    assert mtwv == pytest.approx(mtwv_by_brute_force(scores, truth))
 
 
-SHAPES, INFORMED = (st.integers(1, 6), st.integers(1, 25)), st.sampled_from([0.0, 2.0, 6.0])
+def test_beta_is_that_of_mediaevals_scorer():
+    effective_prior = 0.0741289  # which its command line gives
+    assert pytest.approx(1 / effective_prior - 1, abs=5e-4) == BETA
 
 
-@pytest.mark.slow
-@given(*SHAPES, st.integers(0, 999), st.booleans(), INFORMED)
-def test_mtwv_is_the_definition(queries, documents, seed, ties, informed):
-    scores, truth = drawn(queries, documents, seed, ties, informed)
-    assert max_term_value(term_values(scores, truth)) == pytest.approx(brute_force(scores, truth))
-
-
-def test_values_by_hand():
-    # 1 / 0.0741289 - 1: the effective prior that MediaEval's scorer is given
-    assert BETA == pytest.approx(12.49)
+def test_a_query_that_could_not_be_read_has_the_value_0():
     scores = np.array([[3.0, 0.0, 0.0], [-np.inf] * 3])
     truth = np.array([[True, False, False], [True, True, False]])
     assert max_term_value(term_values(scores, truth)) == 0.5
-    # a score of minus infinity is missed even at the lowest threshold
-    assert values_at(scores, truth, -1e9)[1] == 0
+    lowest_threshold = -1e9
+    assert values_at(scores, truth, lowest_threshold)[1] == 0

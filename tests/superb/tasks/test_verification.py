@@ -1,7 +1,6 @@
-"""Speaker verification: the task, the x-vector head beside s3prl's, and the curve of errors with
-its bootstrap."""
+"""Tests of speaker verification: the task; the x-vector head, compared with s3prl's; the error
+curve and its bootstrap."""
 
-import json
 from itertools import combinations
 
 import numpy as np
@@ -12,6 +11,8 @@ from hypothesis import strategies as st
 
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.superb.tasks.verification import (
+    CONTEXT,
+    DET_POINTS,
     MARGIN,
     SCALE,
     SHORTEST,
@@ -22,95 +23,130 @@ from speechssl.superb.tasks.verification import (
 )
 from speechssl.timing import FrameGrid
 
-from ...files import refused
+from ...files import refused, write_lines
 
 GRID = FrameGrid(16_000, 320, 400)
 
 
-def utterances(split, speakers, each):
-    names = [(f"{split}{s}-{i}", f"{split}{s}") for s in range(speakers) for i in range(each)]
-    return tuple(Utterance(name, f"{name}.flac", 1.0, speaker=who) for name, who in names)
+def make_utterances(split, speakers, each):
+    """Make `each` utterances of every speaker."""
+    utterances = []
+    for number in range(speakers):
+        speaker = f"{split}{number}"
+        for i in range(each):
+            name = f"{speaker}-{i}"
+            utterances.append(Utterance(name, f"{name}.flac", 1.0, speaker=speaker))
+    return tuple(utterances)
 
 
 @pytest.fixture
-def made(tmp_path):
-    """A function (**splits) -> data set with all trials of dev and test."""
+def make_set(tmp_path):
+    """Return a function (train) -> data set, whose trials are all pairs of dev and of test. The
+    test split has six speakers with three recordings each."""
 
-    def make(**changes):
-        splits = {"train": utterances("a", 4, 6), "dev": utterances("b", 3, 4)}
-        splits |= {"test": utterances("c", 6, 3)} | changes
+    def make(train=make_utterances("a", speakers=4, each=6)):
+        splits = {
+            "train": train,
+            "dev": make_utterances("b", speakers=3, each=4),
+            "test": make_utterances("c", speakers=6, each=3),
+        }
         for split in ("dev", "test"):
-            lines = []
+            trials = []
             for x, y in combinations(splits[split], 2):
                 same = x.speaker == y.speaker
-                lines.append(json.dumps({"first": x.id, "second": y.id, "same": same}) + "\n")
-            (tmp_path / f"{split}.trials.jsonl").write_text("".join(lines))
+                trials.append({"first": x.id, "second": y.id, "same": same})
+            write_lines(tmp_path / f"{split}.trials.jsonl", trials)
         return UtteranceSet(tmp_path, "asv", splits, "hash")
 
     return make
 
 
-def embeddings(task, split, noise=0.1):
+TRIALS = 18 * 17 // 2  # of the 18 test recordings
+TRIALS_OF_ONE = 6 * 3  # three pairs of every speaker
+
+
+def make_embeddings(task, split, noise=0.1):
+    """Make embeddings: a vector of the speaker, with noise."""
     rng = np.random.default_rng(0)
-    own = {u.speaker: rng.normal(size=16) for u in task.data.splits[split]}
-    return {u.id: own[u.speaker] + noise * rng.normal(size=16) for u in task.data.splits[split]}
+    utterances = task.data.splits[split]
+    of_speaker = {u.speaker: rng.normal(size=16) for u in utterances}
+    return {u.id: of_speaker[u.speaker] + noise * rng.normal(size=16) for u in utterances}
 
 
-def test_embeddings_are_evaluated(made):
-    task = Verification(made(), GRID)
-    evaluated = task.evaluate("test", embeddings(task, "test", noise=1.0), 100)
-    eer, cost = evaluated.measures
-    assert (eer.metric, cost.metric, eer.n) == ("eer", "min_dcf", 18 * 17 // 2)
+def test_embeddings_are_evaluated(make_set):
+    task = Verification(make_set(), GRID)
+    evaluation = task.evaluate("test", make_embeddings(task, "test", noise=1.0), resamples=100)
+    eer, cost = evaluation.measures
+    assert eer.metric == "eer"
+    assert eer.n == TRIALS
     assert eer.low <= eer.value <= eer.high
-    assert cost.low <= cost.value <= cost.high <= 1
-    det = evaluated.detail["det"]
-    assert len(det["misses"]) == len(det["false_alarms"]) <= 200
+    assert cost.metric == "min_dcf"
+    assert cost.low <= cost.value <= cost.high
+    assert cost.high <= 1
+    det = evaluation.detail["det"]
+    assert len(det["misses"]) == len(det["false_alarms"])
+    assert len(det["misses"]) <= DET_POINTS
     curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
     assert curve.eer == pytest.approx(eer.value / 100, abs=0.02)
 
 
-def test_unreadable_recordings_are_wrong_at_any_threshold(made):
-    task = Verification(made(), GRID)
-    found = embeddings(task, "test")
-    assert task.evaluate("test", found, 0).measures[0].value == 0
-    del found[task.data.splits["test"][0].id]
-    eer = task.evaluate("test", found, 0).measures[0]
-    assert eer.n == 18 * 17 // 2
-    assert eer.low == eer.value == eer.high
-    # 2 of the 18 trials of one person; 15 of 135 of two, as many
-    assert eer.value == pytest.approx(100 * 2 / 18)
+def test_unreadable_recordings_are_wrong_at_any_threshold(make_set):
+    task = Verification(make_set(), GRID)
+    embeddings = make_embeddings(task, "test")
+    assert task.evaluate("test", embeddings, 0).measures[0].value == 0
+    del embeddings[task.data.splits["test"][0].id]
+    eer = task.evaluate("test", embeddings, 0).measures[0]
+    assert eer.n == TRIALS
+    # it is in 2 of the 18 trials of one speaker, and in as large a share of the others, 15 of 135
+    assert eer.value == pytest.approx(100 * 2 / TRIALS_OF_ONE)
+    assert eer.low == eer.value
+    assert eer.high == eer.value
     assert [m.value for m in task.evaluate("test", {}, 0).measures] == [100, 1]
 
 
+WITHOUT_SPEAKER = Utterance("x", "x.flac", 1.0)
+
+
 @pytest.mark.parametrize(
-    "train", [utterances("a", 1, 5), (*utterances("a", 2, 2), Utterance("x", "x.flac", 1.0))]
+    "train",
+    [
+        make_utterances("a", speakers=1, each=5),
+        (*make_utterances("a", speakers=2, each=2), WITHOUT_SPEAKER),
+    ],
 )
-def test_data_that_cannot_be_learnt_from_is_refused_at_once(made, train):
-    refused("train.jsonl does not name two speakers", Verification, made(train=train), GRID)
-    data = made()
+def test_training_data_without_two_speakers_are_refused(make_set, train):
+    refused("train.jsonl does not name two speakers", Verification, make_set(train), GRID)
+
+
+def test_missing_trials_are_refused(make_set):
+    data = make_set()
     (data.root / "test.trials.jsonl").unlink()
     refused(r"test.trials.jsonl", Verification, data, GRID)
 
 
-# frames; one more than 15, of which s3prl's deviation is NaN
-ODD = [[16], [17, 40, 23]]
+# ---- the head
 
 
-def head_of(states=3, width=6, speakers=5, projection=7, last=11, seed=0):
-    torch.manual_seed(seed)
-    head = XVector(states, width, speakers, projection, last)
+# Frames of recordings; with 15 the deviation would be of one frame, which in s3prl is NaN.
+LENGTHS = [[16], [17, 40, 23]]
+
+
+def make_head(width=6, speakers=5, projection=7, last=11):
+    torch.manual_seed(0)
+    head = XVector(3, width, speakers, projection, last)
     torch.nn.init.normal_(head.featurizer.weights)
     return head
 
 
-def states_of(lengths, states=3, width=6):
-    shape = (len(lengths), states, max(lengths), width)
+def make_states(lengths, width=6):
+    """Return random hidden states (B, 3, T, D) and the lengths (B,)."""
+    shape = (len(lengths), 3, max(lengths), width)
     generator = torch.Generator().manual_seed(1)
     return torch.randn(*shape, generator=generator), torch.tensor(lengths)
 
 
-def s3prls_model(head):
-    """Their model with the weights of ours, and their softmax."""
+def make_s3prls_model(head):
+    """Return s3prl's model with the weights of our head, and its softmax."""
     from s3prl.downstream.sv_voxceleb1.model import AMSoftmaxLoss, Model
 
     (projection, speakers), last = head.speakers.shape, head.layers[-1].out_channels
@@ -127,94 +163,108 @@ def s3prls_model(head):
     return model, softmax
 
 
-@pytest.mark.parametrize("lengths", ODD)
+@pytest.mark.parametrize("lengths", LENGTHS)
 @pytest.mark.parametrize(("width", "projection", "last", "speakers"), [(6, 7, 11, 5), (1, 2, 3, 2)])
-def test_the_head_is_s3prls(s3prl, lengths, width, projection, last, speakers):
-    """`downstream/sv_voxceleb1`: embeddings, loss and gradients, of every recording by itself:
-    their pooling takes padding in."""
-    head = head_of(width=width, projection=projection, last=last, speakers=speakers)
-    model, softmax = s3prls_model(head)
-    states, frames = states_of(lengths, width=width)
+def test_embeddings_loss_and_gradients_are_s3prls(
+    s3prl, lengths, width, projection, last, speakers
+):
+    """s3prl's model gets every recording by itself, because its pooling includes padding."""
+    head = make_head(width, speakers, projection, last)
+    model, softmax = make_s3prls_model(head)
+    states, frames = make_states(lengths, width)
     numbers = torch.arange(len(lengths)) % speakers
-    embedded, trained = [], []
+    embeddings_of_inference, embeddings_of_training = [], []
     for x, n in zip(states, lengths, strict=True):
-        features, mask = head.projection(head.featurizer(x[None, :, :n])), torch.zeros(1, n - 14)
-        embedded.append(model.inference(features, mask))
-        trained.append(model(features, mask))
-    ours, theirs = head(states, frames), torch.cat(embedded)
-    assert torch.allclose(ours, theirs, atol=1e-5)
-    loss, expected = head.loss(ours, numbers), softmax(torch.cat(trained), numbers)
+        features = head.projection(head.featurizer(x[None, :, :n]))
+        mask = torch.zeros(1, n - CONTEXT)
+        embeddings_of_inference.append(model.inference(features, mask))
+        embeddings_of_training.append(model(features, mask))
+    embeddings = head(states, frames)
+    assert torch.allclose(embeddings, torch.cat(embeddings_of_inference), atol=1e-5)
+    loss = head.loss(embeddings, numbers)
+    expected = softmax(torch.cat(embeddings_of_training), numbers)
     assert torch.allclose(loss, expected, atol=1e-4)
     parameters = [head.projection.weight, head.featurizer.weights]
-    gradients = [torch.autograd.grad(x, parameters) for x in (loss, expected)]
-    for mine, his in zip(*gradients, strict=True):
-        assert torch.allclose(mine, his, atol=1e-3, rtol=1e-3)
+    gradients = torch.autograd.grad(loss, parameters)
+    expected_gradients = torch.autograd.grad(expected, parameters)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        assert torch.allclose(gradient, expected_gradient, atol=1e-3, rtol=1e-3)
 
 
 @pytest.mark.parametrize("frames", [1, 14])
 def test_a_short_recording_is_repeated(frames):
-    head = head_of()
-    states, lengths = states_of([frames])
-    around = states.repeat(1, 1, SHORTEST, 1)[:, :, :SHORTEST]
-    found = head(states, lengths)
-    assert torch.isfinite(found).all()
-    assert torch.allclose(found, head(around, torch.tensor([SHORTEST])), atol=1e-6)
-    head.loss(found, torch.tensor([0])).backward()
+    head = make_head()
+    states, lengths = make_states([frames])
+    repeated = states.repeat(1, 1, SHORTEST, 1)[:, :, :SHORTEST]
+    embedding = head(states, lengths)
+    assert torch.isfinite(embedding).all()
+    assert torch.allclose(embedding, head(repeated, torch.tensor([SHORTEST])), atol=1e-6)
+    head.loss(embedding, torch.tensor([0])).backward()
     assert all(torch.isfinite(p.grad).all() for p in head.parameters())
 
 
-def trials(count, seed, apart=1.0, digits=8):
-    """Scores with as many ties as few digits make, and at least one trial of each kind."""
+# ---- the error curve
+
+
+def make_scores(count, seed, distance, digits):
+    """Make scores and whether one person speaks, with trials of both kinds. distance: of the mean
+    scores of the kinds; digits: of the scores, few of which make ties."""
     rng = np.random.default_rng(seed)
     same = np.r_[True, False, rng.random(count - 2) < rng.uniform(0.05, 0.95)]
-    return (rng.normal(size=count) + apart * same).round(digits), same
+    return (rng.normal(size=count) + distance * same).round(digits), same
 
 
-DRAWN = (st.integers(2, 400), st.integers(0, 10**6), st.sampled_from([-1.0, 0.0, 1.0, 3.0]))
-random_trials = st.builds(trials, *DRAWN, st.sampled_from([0, 1, 8]))
+random_scores = st.builds(
+    make_scores,
+    count=st.integers(2, 400),
+    seed=st.integers(0, 10**6),
+    distance=st.sampled_from([-1.0, 0.0, 1.0, 3.0]),
+    digits=st.sampled_from([0, 1, 8]),
+)
 
 
 @pytest.mark.slow
-@given(random_trials)
-def test_rates_are_s3prls(s3prl, drawn):
-    """`downstream/sv_voxceleb1/utils.py` and `metric/common.py`."""
+@given(random_scores)
+def test_eer_and_min_dcf_are_s3prls(s3prl, scores_and_same):
     from s3prl.downstream.sv_voxceleb1.utils import EER
     from s3prl.metric.common import compute_eer, compute_minDCF
 
-    scores, same = drawn
+    scores, same = scores_and_same
     curve = ErrorCurve.of_scores(scores, same)
     assert curve.eer == pytest.approx(EER(same.astype(int), scores)[0], abs=1e-9)
     assert curve.eer == pytest.approx(compute_eer(same.astype(int), scores)[0], abs=1e-9)
     assert curve.min_dcf == pytest.approx(compute_minDCF(same.astype(int), scores)[0], abs=1e-9)
 
 
-def trials_of(persons, count, seed):
+def make_trials(speakers, count, seed):
+    """Return scores, whether one person speaks, and the speakers of both recordings."""
     rng = np.random.default_rng(seed)
-    first, same = rng.integers(0, persons, count), rng.random(count) < 0.5
-    second = np.where(same, first, (first + rng.integers(1, persons, count)) % persons)
+    first, same = rng.integers(0, speakers, count), rng.random(count) < 0.5
+    second = np.where(same, first, (first + rng.integers(1, speakers, count)) % speakers)
     return rng.normal(size=count) + 2 * same, same, first.astype(str), second.astype(str)
 
 
-def test_the_bootstrap_draws_speakers():
-    scores, same, *_ = trials = trials_of(8, 300, 0)
-    eer, cost = verification_intervals(*trials, 200)
+def test_intervals_contain_the_rates_of_all_trials():
+    scores, same, first, second = make_trials(speakers=8, count=300, seed=0)
+    eer, cost = verification_intervals(scores, same, first, second, resamples=200)
+    assert eer.value == ErrorCurve.of_scores(scores, same).eer
     assert eer.low < eer.value < eer.high
     assert cost.low <= cost.value <= cost.high
-    assert (eer.n, eer.groups) == (300, 8)
-    assert eer.value == ErrorCurve.of_scores(scores, same).eer
+    assert eer.n == 300
+    assert eer.groups == 8
 
 
-def test_a_resample_by_hand():
-    scores, same, first, second = trials_of(5, 60, 3)
-    # the first that is drawn
-    times = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]
-    drawn = dict(zip(dict.fromkeys([*first, *second]), times, strict=True))
+def test_a_resample_weights_trials_by_how_often_their_speakers_are_drawn():
+    """The interval of a single resample ends at the value of that resample."""
+    scores, same, first, second = make_trials(speakers=5, count=60, seed=3)
+    # the first resample of the bootstrap, whose seed is 0
+    counts = np.random.default_rng(0).multinomial(5, np.full(5, 0.2), 1)[0]
+    count_of = dict(zip(dict.fromkeys([*first, *second]), counts, strict=True))
     weights = []
     for a, b in zip(first, second, strict=True):
-        weights.append(drawn[a] if a == b else drawn[a] * drawn[b])
-    expected = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
-    # the interval of one resample ends there
-    found = verification_intervals(scores, same, first, second, 1)
-    for one, value in zip(found, (expected.eer, expected.min_dcf), strict=True):
-        ends = sorted({one.low, one.value, one.high})
-        assert ends == pytest.approx(sorted({one.value, float(value)}))
+        weights.append(count_of[a] if a == b else count_of[a] * count_of[b])
+    resample = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
+    eer, cost = verification_intervals(scores, same, first, second, resamples=1)
+    for interval, value in ((eer, resample.eer), (cost, resample.min_dcf)):
+        ends = sorted({interval.low, interval.value, interval.high})
+        assert ends == pytest.approx(sorted({interval.value, float(value)}))
