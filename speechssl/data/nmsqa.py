@@ -305,7 +305,10 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     """
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
-        meta |= {recording_name(cells["id"]): cells for cells in read_csv(path)}
+        for cells in read_csv(path):
+            name = recording_name(cells["id"])
+            if meta.setdefault(name, cells) != cells:
+                raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
     # id of the question -> its lines in {split}-answer-span.csv
@@ -315,8 +318,8 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
             annotations.setdefault(cells["hash"], []).append(cells)
 
     texts_of = {}  # recording -> its text
-    for name, cells in meta.items():
-        texts_of[name] = cells.get("text") or cells.get("normalized_text", "")
+    for name, line in meta.items():
+        texts_of[name] = line.get("text") or line.get("normalized_text", "")
     segments = group_segments(meta)
     for name in dict.fromkeys([*annotations, *files.questions, *squad]):
         lines = annotations.get(name, [])
@@ -740,6 +743,8 @@ def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
         return ()
     tiers = read_tiers(grids[name])
     word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
+    if len(word_tiers) > 1:
+        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; keep one of them")
     candidates = word_tiers or [spans for _, spans in tiers]
     words = []
     for text, start, end in candidates[0] if candidates else ():

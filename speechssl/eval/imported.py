@@ -177,7 +177,12 @@ def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
     for number, values in read_lines(file):
         line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
         prompt_ids = ids.get(tuple(answer_tokens(line.prompt, corpus.language)), [])
-        responses |= dict.fromkeys(prompt_ids, line.response)
+        for name in prompt_ids:
+            if responses.setdefault(name, line.response) != line.response:
+                raise InputError(
+                    f"{file}:{number}: the prompt {line.prompt!r} is there twice, with another "
+                    "response; keep one line"
+                )
         prompts += 1
         unknown += not prompt_ids
     sentence = (

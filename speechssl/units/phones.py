@@ -49,7 +49,10 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
     if path.suffix.lower() == ".jsonl":
         for number, values in read_lines(path):
             recording = convert(values, AlignedRecording, f"{path}:{number}")
-            phones[str(recording.id)] = recording.phones
+            name = str(recording.id)
+            if name in phones:
+                raise InputError(f"{path}:{number}: the recording {name} is there twice; keep one")
+            phones[name] = recording.phones
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:

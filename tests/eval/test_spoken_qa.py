@@ -393,8 +393,11 @@ def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
     # all three questions are "what"; of the two with an answer, "two" answers one
     assert (found["em"], found["f1"]) == ((50, 2), (50, 2))
     assert "mine.jsonl: 1 of 2 prompts are no questions of" in capsys.readouterr().err
-    write_lines(tmp_path / "mine.jsonl", lines[1:])
     options = Predictions(**where, split="dev", name="other")
+    twice = [{"prompt": "what", "response": text} for text in ("two", "three")]
+    write_lines(tmp_path / "mine.jsonl", twice)
+    refused("mine.jsonl:2: the prompt 'what' is there twice", import_predictions, options)
+    write_lines(tmp_path / "mine.jsonl", lines[1:])
     refused("1 of 1 prompts .* give its corpus and --split", import_predictions, options)
     write_lines(tmp_path / "mine.jsonl", [{"prompt": "what"}])
     refused("mine.jsonl:1: the record has no `response`", import_predictions, options)

@@ -76,7 +76,7 @@ def read_weights(folder):
 def test_what_ships_can_be_shipped_again_and_stays_the_same(ship, tmp_path):
     models, out = model_folder(), tmp_path / "out"
     corpus = write_corpus(tmp_path / "corpus", "a kettle of tea")
-    ship.ship(models, models / "ctc", corpus, out, "this test")
+    ship.ship_set(models, models / "ctc", corpus, out, "this test")
     assert read_weights(out) == read_weights(models)
     assert len(read_weights(out)) == CARDS
     check_licences(out)

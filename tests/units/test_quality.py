@@ -150,6 +150,7 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
     ("name", "content"),
     [
         ("a.jsonl", '{"id": "x"}'),
+        ("a.jsonl", '{"id": "x", "phones": []}\n{"id": "x", "phones": []}'),
         ("a.jsonl", '{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}'),
         ("a.TextGrid", "no grid"),
         ("a.txt", "no alignment"),
