@@ -79,7 +79,8 @@ def find_recognised(
 def make_row(
     system: str, condition: str, corpus: Corpus, text: dict, cascade: dict
 ) -> tuple[str, ...]:
-    """Make a row of the table. text, cascade: predictions of `text` and of a cascade."""
+    """Make a row of the table. text, cascade: predictions of `text` and of a cascade. What is lost
+    is the later score minus the earlier, and so negative."""
     true_scores, respelt_scores, cascade_scores = [], [], []
     for question in corpus.answerable:
         passage = corpus.passages[question.passage]
@@ -116,7 +117,7 @@ def main(results: Path, corpus: Path) -> None:
     rows = []
     for path in sorted(results.glob("predictions/cascade-*/*.parquet")):  # SYSTEM/CONDITION
         rows.append(make_row(path.parent.name, path.stem, data, text, read_predictions(path)))
-    note = "Of passages and questions both recognised."
+    note = "Cascades recognise passages and questions; `text` reads both as they are written."
     print(Table("Where cascades lose", COLUMNS, tuple(rows), note).markdown)
 
 

@@ -12,17 +12,17 @@ EXP=exp/real_questions
 . recipes/real_questions/reader.sh
 
 if stage 1 "corpus: dev articles split into train, dev and test"; then
-  prepare_articles
+  prepare_articles # of reader.sh: makes EXP/squad/{train,dev,test}.json and EXP/corpus
 fi
 
 if stage 2 "the reader: first on invented questions (MiniSQA), then on real ones"; then
-  train_text_reader
+  train_text_reader # of reader.sh: makes EXP/text-qa
 fi
 
 if stage 3 "articles that it did not see, written (all) and spoken (some), by a synthesiser that nothing was trained on"; then
   mkdir -p "$EXP/models"
   borrow "$(setting models)" "$EXP/models" encoder ctc
-  # the n-gram that ships is of other texts; one of these texts has made_from.json
+  # the n-gram that ships with the head knows other texts, and goes; one that was trained below has made_from.json
   [ -f "$EXP/models/ctc/ngram/made_from.json" ] || rm -rf "$EXP/models/ctc/ngram"
   speechssl prepare squad "$EXP/squad/dev.json" "$EXP/spoken-dev" --speak --config "$CONFIG" --stage speak-dev
   $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/models/encoder" "$EXP/models/ctc" --dev "$EXP/spoken-dev" \
@@ -31,9 +31,7 @@ if stage 3 "articles that it did not see, written (all) and spoken (some), by a 
   for split in dev test; do
     speechssl evaluate qa "$EXP/corpus" "$EXP/written-$split" --models "$EXP/models" --systems text --conditions clean --split $split
   done
-  mkdir -p "$EXP/test-only"
-  [ -e "$EXP/test-only/test.json" ] || ln -s "$(realpath "$EXP/squad/test.json")" "$EXP/test-only/test.json"
-  speechssl prepare squad "$EXP/test-only" "$EXP/test" --speak --config "$CONFIG" --stage speak
+  speechssl prepare squad "$EXP/squad/test.json" "$EXP/test" --speak --config "$CONFIG" --stage speak
   speechssl evaluate qa "$EXP/test" "$EXP/spoken" --models "$EXP/models" --systems text cascade-ctc cascade-ctc-greedy $(get_whispers) \
     --config "$CONFIG" --stage evaluate
   python recipes/real_questions/losses.py "$EXP/spoken" "$EXP/test"

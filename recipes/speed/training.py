@@ -71,6 +71,8 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self.precision == "bf16"):
             features, last = self.forward(self.model, *self.batch)
+            # every second feature: the squares of a whole vector after a layer norm sum to a
+            # constant, which has no gradient
             loss = last.float()[..., ::2].pow(2).mean() + features.float().pow(2).mean()
         loss.backward()
         return {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
@@ -94,6 +96,7 @@ def check_gradients(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tenso
 def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> None:
     """Time all four contenders in turn, and add the rows of one workload."""
     torch.manual_seed(1)
+    # 80 = 400 - 320, the receptive field less the hop: a whole number of frames
     samples = torch.randn(crops, int(seconds * SAMPLE_RATE) + 80)
     model: Any = AutoModel.from_pretrained(make_checkpoint(shape, exp))
     frames = int(model._get_feat_extract_output_lengths(samples.shape[1]))
@@ -111,7 +114,7 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     for step in steps.values():  # warms up
         step()
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
-    rates: list[float] = []
+    rates: list[float] = []  # GFLOP/s of products alone
     for _ in range(repeats):
         rates.append(measure_product_rate(torch.bfloat16, time.perf_counter))
         for name, step in steps.items():

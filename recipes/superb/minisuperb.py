@@ -128,7 +128,7 @@ def spell_phones(spoken: Spoken | None) -> str:
 
 # ---- voices of a split, and sentences of MiniSQA, for all tasks
 
-SENTENCE = range(6, 11)  # words of a sentence; it lasts 2 to 4 seconds
+SENTENCE_WORDS = range(6, 11)  # words of a sentence; it lasts 2 to 4 seconds
 
 
 def choose_voice(rng: Random, split: str) -> Voice:
@@ -163,7 +163,7 @@ def plan_utterance(
     return PlannedUtterance("", text, voice, tilt=tilt, gain=rng.uniform(-12, loudest), **fields)
 
 
-def generate_sentences(split: str, seed: int, words: range = SENTENCE) -> Iterator[str]:
+def generate_sentences(split: str, seed: int, words: range = SENTENCE_WORDS) -> Iterator[str]:
     """Yield different sentences of a split of MiniSQA, without end. Only sentences about people are
     taken: no other split has them, whereas fillers are the same in all."""
     seen = set(minisqa.load_language(LANGUAGE).fillers)
@@ -249,6 +249,7 @@ def fill_slots(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, .
     slots = []
     for name in _SLOT.findall(phrase):
         while True:
+            # "a, b | c, d": one of a and b, then one of c and d
             pattern = rng.choice(CONTENT["slots"][name])
             value = " ".join(rng.choice(place.split(", ")) for place in pattern.split(" | "))
             if name not in OPEN or split_of(value) in ("train", split):
@@ -261,8 +262,8 @@ def fill_slots(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, .
 # ---- sentences read aloud: the recordings that PR and ASR share, and those of ASV with its trials
 
 # the folder, beside those of the tasks, of the recordings that PR and ASR share
-SENTENCES = "sentences"
-WORDS = range(6, 14)  # words of a sentence; it lasts 2 to 6 seconds
+SENTENCES_FOLDER = "sentences"
+READ_WORDS = range(6, 14)  # words of a sentence; it lasts 2 to 6 seconds
 # recordings of one voice in a row, so that few recordings make both kinds of trial
 IN_A_ROW = 2
 TRIALS = 1000  # most trials of one speaker; there are as many of two
@@ -273,8 +274,8 @@ def sample_sentences(
 ) -> Iterator[PlannedUtterance]:
     """Sample every sentence once, by any voice of the split. phones: whether with its phones (PR)
     or without (ASR)."""
-    folder = f"../{SENTENCES}/audio"
-    for text in generate_sentences(split, seed, WORDS):
+    folder = f"../{SENTENCES_FOLDER}/audio"
+    for text in generate_sentences(split, seed, READ_WORDS):
         yield plan_utterance(rng, choose_voice(rng, split), text, phones=phones, folder=folder)
 
 
@@ -571,7 +572,7 @@ GENERATORS: dict[str, Callable[[Random, str, int], Iterator[Planned]]] = {
     "ss": sample_overlaps,
 }
 # task -> the folder of its recordings, where they are not its own
-SHARED_RECORDINGS = {"pr": SENTENCES, "asr": SENTENCES}
+SHARED_RECORDINGS = {"pr": SENTENCES_FOLDER, "asr": SENTENCES_FOLDER}
 USUAL_SIZES = {  # task -> utterances of train (qbe: documents), dev and test
     **dict.fromkeys(("pr", "asr"), (900, 100, 200)),
     "ks": (2400, 300, 600),
@@ -678,7 +679,8 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
     made_from = {"corpus": "minisuperb", "version": VERSION, "seed": o.seed}
     of_task = made_from | {"task": task, "sizes": dict(sizes)}
     with ExitStack() as stack:
-        # both folders are locked: PR and ASR share one
+        # both folders are locked, for PR and ASR share one; the stage of the shared folder never
+        # finishes: it is a lock, and a record of what the recordings were made from
         name = SHARED_RECORDINGS.get(task)
         if name:
             shared = made_from | {"recordings": name}

@@ -40,6 +40,17 @@ MAX_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word is a token of a text, with what the synthesiser gets for it."""
+
+    text: str
+    start: int  # offset of the token in the text
+    spoken: str  # what the synthesiser speaks, "" where nothing can be spoken
+    pause: str = ""  # the punctuation that the synthesiser gets behind it
+    ends: bool = False  # whether the token ends a sentence
+
+
+@dataclass(frozen=True)
 class Reading:
     """A reading is a text that was read aloud. Words, offsets and `spoken` have an entry for every
     token, in order."""
@@ -517,17 +528,6 @@ _NUMBER = re.compile(
         (?:(?P<ordinal>(?:st|nd|rd|th)(?![a-z]))|(?P<decade>'?s(?![a-z]))|(?P<percent>%))?""",
     re.VERBOSE | re.IGNORECASE,
 )
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word is a token of a text, with what the synthesiser gets for it."""
-
-    text: str
-    start: int  # offset of the token in the text
-    spoken: str  # what the synthesiser speaks, "" where nothing can be spoken
-    pause: str = ""  # the punctuation that the synthesiser gets behind it
-    ends: bool = False  # whether the token ends a sentence
 
 
 def normalise(text: str, language: str) -> list[Word]:

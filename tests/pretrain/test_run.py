@@ -114,9 +114,11 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     }
     root = mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000))  # samples
     pretrain(hubert_options(root, tmp_path / "out", hubert, **changes))
+    # a crop may be half as long as it should be
     assert "1 of 5 recordings are too short for a crop of 2 s" in capsys.readouterr().err
     assert set(range(10)) <= set(shapes)  # two batches in each of five steps
-    # crops of full length, of the recording of 55,000 samples, and of the two shortest
+    # crops of full length, of the recording of 55,000 samples, and of the two shortest of the four
+    # that are left; a batch has at most 4 crops of 200 frames
     assert {frames for _, frames in shapes.values()} == {200, 171, 102}
     assert all(650 < rows * frames <= 800 for rows, frames in shapes.values())
     log = read_log(tmp_path / "out")
@@ -147,6 +149,7 @@ def test_a_killed_hubert_goes_on_to_the_same_weights(
 ):
     root = mini_corpus()
     config = HubertModel.from_pretrained(hubert).config
+    # a tiny model in the place of a new one of base size
     monkeypatch.setattr(iteration, "_load_hubert", lambda o: (HubertModel(config), True))
     changes = {"distortion": Distortion(), "teacher": "mfcc", "targets": Targets(clusters=6)}
     log = check_resumption(

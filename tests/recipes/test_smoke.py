@@ -1,8 +1,8 @@
 """Every recipe runs on almost nothing: each stage leaves its rows, tables and pages; a run that was
 killed goes on, and a second run repeats nothing.
 
-`make smoke` sets SMOKE; without it two recipes run, and of the others test_commands.py checks every
-command.
+`make smoke` sets SMOKE; without it those run that are not marked `long`, and of the others
+test_commands.py checks every command.
 """
 
 import json
@@ -46,7 +46,7 @@ def _warm(tmp_path_factory):
         while not Path(server).exists():
             assert running.poll() is None
             time.sleep(0.1)
-        WARM.append(str(folder))
+        WARM.append(str(folder))  # `run` has it first on PATH
         yield
         WARM.clear()
         running.kill()
