@@ -473,6 +473,8 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
     if file.format == "FLAC":  # decoding says whether it is cut
+        if file.frames >= UNKNOWN_FRAMES:
+            return False, False
         seconds, _ = _scan_packets(path, "flac")
         return False, seconds * file.samplerate > file.frames + 1
     return _is_shorter(file), file.format in PLAIN and _goes_on(file, path)
@@ -552,8 +554,8 @@ def _refuse_joined(path: Path) -> None:
 
 
 def _is_chained(path: Path) -> bool:
-    """Return whether a page of an Ogg file begins a stream behind pages that go on with one (RFC
-    3533, section 4)."""
+    """Return whether a new stream begins in an Ogg file after pages of another (RFC 3533, section
+    4)."""
     with (
         path.open("rb") as content,
         mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,

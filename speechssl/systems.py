@@ -306,7 +306,8 @@ def link_parts(parts: Parts) -> Iterator[Path]:
             yield Path(temporary)
         except InputError as error:
             sources = {link: link.resolve() for link in Path(temporary).iterdir()}
-            sources[Path(temporary, "units.safetensors")] = Path(str(parts.codebook))
+            if parts.codebook is not None:
+                sources[Path(temporary, "units.safetensors")] = Path(str(parts.codebook))
             sentence = str(error)
             for link, source in sources.items():
                 sentence = sentence.replace(str(link), str(source))

@@ -250,7 +250,7 @@ ENGLISH_NUMBERS = read_pairs(
     two-and-a-half million = 2500000 | a million-and-a-half = 1500000
     one and three-quarter million = 1750000 | half-a-million = 500000 | a half-million = 500000
     two hundred million and a half = 200500000 | a million and a half-hearted = 1000000.5-hearted
-    a year and a half = a year and a half
+    a year and a half = a year and a half | half million and a half = 500000.5
     at this point five million and two = at this point 5000002
     thirty-one point five percent of it = 31.5% of it | one hundred per cent = 100%
     20 percent = 20% | percent = percent | five million dollars = $5000000

@@ -11,19 +11,21 @@ EXP=exp/odsqa-text
 . recipes/common.sh
 [ -n "$SOURCE" ] || refuse "$CONFIG needs DRCD and ODSQA; give a folder with them as the third argument (data/odsqa/README.md says \
 where to get them)"
+SOURCE=$(realpath "$SOURCE") # links into it are made below EXP
 find_files() { find -L "$SOURCE" -type f \( "$@" \) | sort; } # tests of find, joined by -o
 MODELS=$EXP/models
 
 if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA"; then
   mapfile -t training < <(find_files -name 'DRCD_test*.json' -o -name 'DRCD_training*.json' -o -name 'cmrc2018*.json' -o -name 'xquad.zh.json')
-  mapfile -t tests < <(find_files -name 'DRCD_dev*.json' -o -name 'ODSQA_*_test-*.json')
-  drcd=$(find_files -name 'DRCD_dev*.json')
-  [ "${#training[@]}" -gt 0 ] && [ -n "$drcd" ] || refuse "$SOURCE lacks DRCD_dev.json, or what trains: DRCD_test.json, cmrc2018_dev.json"
+  mapfile -t odsqa < <(find_files -name 'ODSQA_*_test-*.json')
+  drcd=$(find_files -name 'DRCD_dev*.json' | head -n 1) # copies of it may lie beside several corpora
+  [ "${#training[@]}" -gt 0 ] && [ "${#odsqa[@]}" -gt 0 ] && [ -n "$drcd" ] || refuse "$SOURCE lacks DRCD_dev.json, \
+ODSQA_textq_test-v1.1.json, or what trains: DRCD_test.json, cmrc2018_dev.json, xquad.zh.json"
   [ -f "$EXP/questions/dev.json" ] || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
   speechssl prepare squad "$EXP/questions" "$EXP/corpus" --language zh
   speechssl prepare drcd "$drcd" "$EXP/drcd"
   mkdir -p "$EXP/tests"
-  ln -sf "${tests[@]}" "$EXP/tests"
+  for file in "$drcd" "${odsqa[@]}"; do ln -sf "$file" "$EXP/tests"; done
   speechssl prepare odsqa "$EXP/tests" "$EXP/odsqa"
 fi
 

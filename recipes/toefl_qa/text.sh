@@ -8,7 +8,12 @@ CONFIG=recipes/toefl_qa/text.yaml
 EXP=exp/toefl_qa-text
 . recipes/common.sh
 published toefl-qa
-ARMS=$(setting arms) # what the reader learns before TOEFL's questions: minilm, nothing; squad; exams, after squad; exams-only, without TOEFL's
+# An arm is what the reader learns before TOEFL's questions:
+#   minilm       nothing
+#   squad        SQuAD's questions
+#   exams        SQuAD's, then DREAM's and MCTest's
+#   exams-only   the same, and TOEFL's questions not at all
+ARMS=$(setting arms)
 START=$(setting start)
 train_choice() { # CORPUS OUT STAGE OPTION ...
   $LAUNCH speechssl train choice "$EXP/$1" "$EXP/$2" --config "$CONFIG" --stage "$3" "${@:4}"
@@ -39,9 +44,11 @@ fi
 
 if stage 4 "evaluation: EXP/SPLIT/ARM"; then
   for split in $(splits); do
+    systems="text chance longest-option"
     for arm in $ARMS; do
-      speechssl evaluate choice "$EXP/corpus" "$EXP/$split/$arm" --models "$EXP/$arm" --split "$split" \
-        --systems text chance longest-option --config "$CONFIG" --stage evaluate
+      speechssl evaluate choice "$EXP/corpus" "$EXP/$split/$arm" --models "$EXP/$arm" --split "$split" --systems $systems \
+        --config "$CONFIG" --stage evaluate
+      systems=text # the other two need no reader: once is enough
     done
     python recipes/toefl_qa/text_table.py "$EXP/$split"
   done

@@ -683,7 +683,9 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             )
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
-            question = replace(question, words=read_words(row.recording, files.grids))
+            longest = question.seconds + TOLERANCE
+            words = [w for w in read_words(row.recording, files.grids) if w.end <= longest]
+            question = replace(question, words=tuple(words))
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
 

@@ -39,7 +39,7 @@ INVENTED = "an invented miniature"
 RARE = ("transcript", "synthetic", "option_audio")
 QUESTIONS = "questions.npy"  # beside a reader: hashes of the questions that it was trained on
 TOLERANCE = 0.05  # seconds that a stated time may lie beyond the end of the audio
-PADDING = 1.0  # seconds that words and phones of an aligner may: it pads and rounds
+PADDING = 1.0  # seconds that times of an aligner may lie beyond it: they are padded and rounded
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 

@@ -199,8 +199,8 @@ def _read_dialect(
     takes = {name: Take((path,)) for name, path in sounds.items()} if o.audio else {}
     records = attach_takes(o, split, records, report, {}, takes)
     speakers = _read_speakers(dialect)
-    questions_by_speaker = [replace(q, speaker=speakers.get(q.id, "")) for q in records.questions]
-    return SplitRecords(records.passages, questions_by_speaker)
+    with_speakers = [replace(q, speaker=speakers.get(q.id, "")) for q in records.questions]
+    return SplitRecords(records.passages, with_speakers)
 
 
 def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
@@ -249,7 +249,7 @@ def _read_questions(dialect: Dialect) -> dict[str, str]:
     """Read the questions as TyDi has them, by id, from lines of id, a flag and text."""
     path, questions = dialect.written, {}
     text = read_text(path, "download it again") if path.is_file() else ""
-    for line in LINE_BREAK.split(text):
+    for line in filter(None, LINE_BREAK.split(text)):
         cells = line.split("\t")
         questions[cells[0]] = cells[-1].strip()
     return questions

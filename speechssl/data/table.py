@@ -443,5 +443,7 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
     if row.answer is not None and row.answer not in [answer.text for answer in answers]:
         single.append("answer")
     if row.answers is not None and single:
-        raise InputError(f"{place} has both answers and {single[0]}; keep one of them")
+        raise InputError(
+            f"{place} has both answers and {single[0]}; put it into the entries of answers"
+        )
     return tuple(answers)

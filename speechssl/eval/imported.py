@@ -172,19 +172,25 @@ def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
     for question in corpus.questions:
         words = tuple(answer_tokens(question.written, question.language))
         ids.setdefault(words, []).append(question.id)
-    responses: dict[str, str] = {}
+    given: dict[tuple[str, ...], list[str]] = {}  # words of a prompt -> its responses
     prompts = unknown = 0  # numbers of prompts
     for number, values in read_lines(file):
         line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
-        prompt_ids = ids.get(tuple(answer_tokens(line.prompt, corpus.language)), [])
-        for name in prompt_ids:
-            if responses.setdefault(name, line.response) != line.response:
-                raise InputError(
-                    f"{file}:{number}: the prompt {line.prompt!r} is there twice, with another "
-                    "response; keep one line"
-                )
+        words = tuple(answer_tokens(line.prompt, corpus.language))
+        given.setdefault(words, []).append(line.response)
         prompts += 1
-        unknown += not prompt_ids
+        unknown += words not in ids
+    responses: dict[str, str] = {}
+    for words in given.keys() & ids.keys():
+        if len(set(given[words])) == 1:
+            responses |= dict.fromkeys(ids[words], given[words][0])
+        elif len(given[words]) == len(ids[words]):  # a line a question, in their order
+            responses |= dict(zip(ids[words], given[words], strict=True))
+        else:
+            raise InputError(
+                f"{file}: the prompt {' '.join(words)!r} has {len(given[words])} responses for "
+                f"{len(ids[words])} questions of these words; give one for each"
+            )
     sentence = (
         f"{file}: {unknown:,} of {prompts:,} prompts are no questions of "
         f"{corpus.root / corpus.split}"

@@ -226,10 +226,20 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
         print(f"purity and PNMI: of {tally}, which have phones", file=sys.stderr)
     numbers: dict[str, int] = {}  # phone -> its number, which `phone_frames` gives
     units_of_frames, phones_of_frames = [], []
+    left_out: dict[str, str] = {}  # id -> why its phones cannot be used
     for name in aligned:
         runs = units[name]
+        try:
+            frames = phone_frames(phones[name], extractor.grid, runs.frames, numbers)
+        except InputError as error:
+            left_out[name] = str(error)
+            continue
         units_of_frames.append(runs.expand())
-        phones_of_frames.append(phone_frames(phones[name], extractor.grid, runs.frames, numbers))
+        phones_of_frames.append(frames)
+    report_set_aside(left_out, "purity and PNMI", "recording")
+    if not phones_of_frames:
+        reason = next(iter(left_out.values()))
+        raise InputError(f"no phones of the alignment can be used ({reason})")
     return purity(units_of_frames, phones_of_frames)
 
 

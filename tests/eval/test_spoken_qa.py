@@ -383,6 +383,19 @@ def test_a_file_that_holds_no_predictions_is_refused_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_voicebench_gives_a_response_to_each_question_of_the_same_words(annotated, tmp_path):
+    texts = ("wrong", "two", "three")
+    lines = [{"prompt": "what", "response": text} for text in texts]
+    write_lines(tmp_path / "mine.jsonl", lines)
+    where = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
+    import_predictions(Predictions(**where, split="dev", name="mine"))
+    answers = read_predictions(tmp_path / "out/predictions/mine/clean.parquet")["answers"]
+    asked = load_corpus(annotated, "dev")
+    expected = dict(zip([q.id for q in asked.questions], texts, strict=True))
+    for question in asked.answerable:
+        assert answers[question.id]["text"] == expected[question.id]
+
+
 def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
     lines = [{"prompt": "WHAT?", "reference": "two", "response": "Two.", "score": ["Yes"]}]
     lines += [{"prompt": "who", "reference": "", "response": "nobody"}]
@@ -396,7 +409,7 @@ def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
     options = Predictions(**where, split="dev", name="other")
     twice = [{"prompt": "what", "response": text} for text in ("two", "three")]
     write_lines(tmp_path / "mine.jsonl", twice)
-    refused("mine.jsonl:2: the prompt 'what' is there twice", import_predictions, options)
+    refused("the prompt 'what' has 2 responses for 3 questions", import_predictions, options)
     write_lines(tmp_path / "mine.jsonl", lines[1:])
     refused("1 of 1 prompts .* give its corpus and --split", import_predictions, options)
     write_lines(tmp_path / "mine.jsonl", [{"prompt": "what"}])

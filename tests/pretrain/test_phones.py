@@ -71,11 +71,14 @@ def test_labels_are_the_phones_of_the_clean_crop():
     torch.testing.assert_close(loss, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_teacher_gets_no_gradient():
+def test_the_teacher_gets_no_gradient_and_stays_as_it_was():
     model = NoisyStudent(load_start("hama"))
+    before = [weight.clone() for weight in model.teacher.parameters()]
     noise = torch.randn(2, GRID.samples_for(50))
     model(noise, noise)["loss"].backward()
     assert all(weight.grad is None for weight in model.teacher.parameters())
+    for old, new in zip(before, model.teacher.parameters(), strict=True):
+        assert torch.equal(old, new)
 
 
 def test_the_codebook_has_the_symbols_of_hama(student_folder):

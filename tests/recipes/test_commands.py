@@ -42,7 +42,12 @@ CORPUS = [
 INPUTS = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
-    "odsqa/text.sh": ["source/DRCD_test.json", "source/DRCD_dev.json", "odsqa/test-textq/"],
+    "odsqa/text.sh": [
+        "source/DRCD_test.json",
+        "source/DRCD_dev.json",
+        "source/ODSQA_textq_test-v1.1.json",
+        "odsqa/test-textq/",
+    ],
     "real_questions/run.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
     "real_questions/textless.sh": ["source/dev.parquet", "squad/test.json", "text-qa/"],
     "robustness/choose.sh": [
