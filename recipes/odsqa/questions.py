@@ -59,7 +59,9 @@ def main(options: Namespace) -> None:
     (options.out / "known.txt").write_text("".join(f"{name}\n" for name in known))
     left_out = len(paragraphs) - len(allowed)
     print(f"left out: {left_out} passages with text of {options.test.name}")
-    print(f"of an article of train: {len(known)} of the {len(test)} passages of {options.test.name}")
+    print(
+        f"of an article of train: {len(known)} of the {len(test)} passages of {options.test.name}"
+    )
 
 
 if __name__ == "__main__":
