@@ -6,6 +6,7 @@
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-slice /data/TOEFL-QA
 # Environment:
+#   START_UNITS=FOLDER      a reader of the units that training goes on from (else that of a shipped set, if there is one)
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the synthesised stories)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 CONFIG=recipes/toefl_qa/base.yaml
@@ -34,7 +35,7 @@ if stage 2 "units of stories, questions and options" && has_training_set; then
 fi
 
 if stage 3 "multiple choice on units" && has_training_set; then
-  start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
+  start=${START_UNITS:-$MODELS/dual}
   $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" \
     $([ ! -d "$start" ] || echo --start "$start") --config "$CONFIG" --stage choice-units
 fi
