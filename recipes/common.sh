@@ -28,19 +28,19 @@ stage() { # N TITLE: prints the title of stage N; fails where the stage is not t
   echo "== $1 $2"
 }
 setting() { sed -n "s/^$1 //p" <<< "$SETTINGS"; } # NAME: prints its values in the section `recipe` of CONFIG, if it is set
-published() { # NAME: where SOURCE is not given, makes it: an invented miniature of the corpus NAME; refuses a CONFIG without one
+choose_source() { # NAME: where SOURCE is not given, sets it to an invented miniature of the corpus NAME; refuses a CONFIG without one
   [ -z "$SOURCE" ] || return 0
   grep -q "^miniature:" "$CONFIG" || refuse "$CONFIG needs the published corpus; give its folder as the third argument \
 (data/$1/README.md says where to get it), or try the recipe on an invented miniature with $(dirname "$0")/smoke.yaml"
   SOURCE=$EXP/miniature
   python tests/corpora/make.py "$1" "$SOURCE" --config "$CONFIG" --stage miniature
 }
-splits() { # prints the splits of CONFIG that the corpus has, or, where it has none of them, all its splits but train
+list_splits() { # prints the splits of CONFIG that the corpus has, or, where it has none of them, all its splits but train
   local found
   found=$(for split in $(setting splits); do [ ! -d "$EXP/corpus/$split" ] || echo "$split"; done)
   echo "${found:-$(cd "$EXP/corpus" && ls -d */ | sed -n '/^train/d; s,/,,p')}"
 }
-trains() { # fails where the corpus has no training set, so that readers of the set `shipped` of CONFIG are used; refuses a CONFIG without it
+has_training_set() { # fails where the corpus has no training set, so that readers of the set `shipped` of CONFIG are used; refuses a CONFIG without it
   [ ! -d "$EXP/corpus/train" ] || return 0
   local instead
   instead=$(setting shipped)

@@ -153,15 +153,15 @@ def save_weights(state: dict[str, torch.Tensor], path: Path) -> None:
         save_file(state, temporary, {"format": "pt"})
 
 
-def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY) -> None:
-    """Write a reader of text with its `size` most useful tokens.
+def cut_vocabulary(source: Path, corpus: Path, out: Path) -> None:
+    """Write a reader of text with its VOCABULARY most useful tokens.
 
     WordPiece takes the longest token that fits, so a word whose pieces are all kept is split as
     before.
     """
     model, layout, card = load_reader(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    kept = choose_tokens(tokenizer, corpus, size)
+    kept = choose_tokens(tokenizer, corpus)
     new_ids = {old: new for new, old in enumerate(kept)}
     model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
     specials = {name: new_ids[getattr(layout, name)] for name in ("cls", "sep", "pad")}
@@ -183,8 +183,8 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path, size: int = VOCABULARY
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
 
-def choose_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -> list[int]:
-    """Choose `size` ids, in their old order: specials, single letters and signs, the commonest
+def choose_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path) -> list[int]:
+    """Choose VOCABULARY ids, in their old order: specials, single letters and signs, the commonest
     tokens of the training texts, then the first of the vocabulary, whose order is that of frequency
     in English."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
@@ -195,7 +195,7 @@ def choose_tokens(tokenizer: PreTrainedTokenizerBase, corpus: Path, size: int) -
     english = [i for i, t in sorted(tokens.items()) if t.isascii() and "[unused" not in t]
     single = [i for i in english if len(tokens[i].removeprefix("##")) == 1]
     ranked = [*tokenizer.all_special_ids, *single, *commonest, *english, *sorted(tokens)]
-    return sorted(list(dict.fromkeys(ranked))[:size])
+    return sorted(list(dict.fromkeys(ranked))[:VOCABULARY])
 
 
 def add_licences(out: Path) -> None:

@@ -227,13 +227,13 @@ class ConfusionModel:
         """
         confusions = self.words.get(word, WordConfusions())
         # the more often a word was confused, the more often one of its own confusions is sampled
-        known = confusions.substituted / (confusions.substituted + 1)
-        if first < known:
-            return self._sample_word(word, confusions.taken_for, first / known)
+        own_share = confusions.substituted / (confusions.substituted + 1)
+        if first < own_share:
+            return self._sample_word(word, confusions.taken_for, first / own_share)
         others, _ = self._measure_others(word)
         if not others or not self.distances:
             return word
-        distance = self.distances[int((first - known) / (1 - known) * len(self.distances))]
+        distance = self.distances[int((first - own_share) / (1 - own_share) * len(self.distances))]
         return self._sample_word((word, distance), self._find_near(word, distance), second)
 
     def _measure_others(self, word: str) -> tuple[list[str], np.ndarray]:

@@ -54,7 +54,7 @@ from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import normalise, tokens
 from speechssl.text.tfidf import NGRAM, Terms, ngrams, tfidf
-from speechssl.textlm.encoders import MINILM, load_text_encoder, longest_sequence
+from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
@@ -298,20 +298,19 @@ class SourceLoader:
             if source == TAUGHT:  # smooths and joins units as its reader was trained
                 folder = self.models / TAUGHT
                 extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
-            name, encode, card = source, remember_last(extractor.units), extractor.card
-        else:
-            recogniser = load_recogniser(self.models, source, self.encoder, self.language)
-            name, encode = recogniser.name, remember_last(recogniser.transcribe)
-            card = dict(recogniser.card)
-        return Source(name, lambda _, samples: encode(samples), card)
+            encode = remember_last(extractor.units)
+            return Source(source, lambda _, samples: encode(samples), extractor.card)
+        recogniser = load_recogniser(self.models, source, self.encoder, self.language)
+        transcribe = remember_last(recogniser.transcribe)
+        return Source(recogniser.name, lambda _, samples: transcribe(samples), recogniser.card)
 
 
 def load_retrievers(
     models: Path,
     names: Sequence[str],
-    text_encoder: str = MINILM,
-    bf16: bool = False,
-    language: str | None = None,
+    text_encoder: str,
+    bf16: bool,
+    language: str | None,
 ) -> list[Retriever]:
     """Load systems by their names, METHOD-SOURCE or METHOD-SOURCE@N. text_encoder: for embeddings
     of words; bf16: whether it reads under autocast; language: of the speech, for Whisper.
@@ -338,14 +337,14 @@ def load_retrievers(
         score = partial(score_shared_terms, method, n)
         if method == "embeddings":
             # all sources of words have one embedder
-            content = source_name if source_name in (UNITS, TAUGHT) else "words"
-            if content not in embedders:
-                if content == "words":
-                    embedders[content] = load_word_embedder(text_encoder, bf16)
+            kind = source_name if source_name in (UNITS, TAUGHT) else "words"
+            if kind not in embedders:
+                if kind == "words":
+                    embedders[kind] = load_word_embedder(text_encoder, bf16)
                 else:
-                    reader = "dual" if content == UNITS else TAUGHT
-                    embedders[content] = load_unit_embedder(models, extractor, reader)
-            embedder = embedders[content]
+                    reader = "dual" if kind == UNITS else TAUGHT
+                    embedders[kind] = load_unit_embedder(models, extractor, reader)
+            embedder = embedders[kind]
             window = n or LONGEST
             most_tokens = max(window, LONGEST)  # questions have up to LONGEST
             if embedder.longest is not None and most_tokens + 2 > embedder.longest:

@@ -66,7 +66,7 @@ fi
 if stage 8 "evaluation on unseen voices, passages and values"; then
   speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --config "$CONFIG" --stage evaluate
   speechssl evaluate qa "$EXP/held-out/corpus" "$EXP/held-out" --models "$MODELS" --config "$CONFIG" --stage evaluate
-  speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --config "$CONFIG" --stage assignments # and the two of equal steps
+  speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --config "$CONFIG" --stage assignments # all five, and dual-1 with and without pre-training on text
   [ -z "$WHISPERS" ] || speechssl evaluate qa "$EXP/corpus" "$EXP" --models "$MODELS" --systems $WHISPERS \
     --config "$CONFIG" --stage whispers
   python recipes/minisqa/retrieval.py "$EXP/corpus" "$EXP/retrieval" --models "$MODELS" \

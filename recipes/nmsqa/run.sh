@@ -11,7 +11,7 @@
 CONFIG=recipes/nmsqa/base.yaml
 EXP=exp/nmsqa
 . recipes/common.sh
-published nmsqa
+choose_source nmsqa
 SHIPPED=$(setting shipped) # of smoke.yaml: a set of models whose parts are not trained again
 MODELS=$EXP/models
 
@@ -33,11 +33,11 @@ if stage 2 "units: HuBERT, k-means, then the whole training set"; then
       [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the training passages, not as published"
       speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$units" --clusters "$K" --config "$CONFIG" --stage units
     fi
-    ! trains || speechssl units extract "$EXP/corpus" "$EXP/encoder" "$units" "$EXP/units/$K" --config "$CONFIG" --stage extract
+    ! has_training_set || speechssl units extract "$EXP/corpus" "$EXP/encoder" "$units" "$EXP/units/$K" --config "$CONFIG" --stage extract
   done
 fi
 
-if stage 3 "DUAL: a text encoder of long sequences is trained to answer from units, one reader a codebook" && trains; then
+if stage 3 "DUAL: a text encoder of long sequences is trained to answer from units, one reader a codebook" && has_training_set; then
   for K in $(setting codebooks); do
     reader=$MODELS/hubert-$K/dual # of a shipped set, from which training goes on
     $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units/$K" "$reader-$K" $([ ! -d "$reader" ] || echo --start "$reader") \
@@ -72,7 +72,7 @@ if stage 6 "evaluation, split by split: EXP/SPLIT"; then
     speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS/$1" --systems "${@:2}" --split "$split" \
       --config "$CONFIG" --stage evaluate
   }
-  for split in $(splits); do
+  for split in $(list_splits); do
     for K in $(setting codebooks); do # DUAL is scored by times alone, which not every copy of a split has
       ! grep -q '"start": *[0-9]' "$EXP/corpus/$split/questions.jsonl" \
         || evaluate "hubert-$K" $(cd "$MODELS/hubert-$K" && ls -d dual*)

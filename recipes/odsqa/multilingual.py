@@ -5,10 +5,10 @@ python recipes/odsqa/multilingual.py OUT CORPUS [CORPUS ...] --config CONFIG --s
 
 Its vocabulary is the encoder's own and, behind it, the Chinese characters that occur; the embedding
 of each begins as a copy of that of a frequent word, which is assigned at random. No translation is
-seen:
-sentences of the languages come in one stream (mBERT, 1909.09587). The objective is BERT's: 15 % of
-the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left as they are. Passages
-and questions of the training splits are read, answers are not. A killed run goes on where it was.
+seen: sentences of the languages come in one stream (mBERT, 1909.09587). The objective is BERT's:
+15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 % left as they are.
+Passages and questions of the training splits are read, answers are not. A killed run goes on where
+it was.
 """
 
 import sys
@@ -54,7 +54,7 @@ class MaskedModel(nn.Module):
         return {"loss": cross_entropy(logits.float(), targets[predicted]), "right": right.detach()}
 
 
-class Masking:
+class MaskedBatches:
     """Batches of texts of every corpus in turn are a function of (seed, step) only."""
 
     def __init__(
@@ -87,7 +87,6 @@ class Masking:
         predicted = rng.random(len(ids)) < MASKED
         predicted[[0, -1]] = False  # [CLS] and [SEP]
         predicted[rng.integers(1, len(ids) - 1)] = True  # one at least
-        # of the predicted tokens 80 % are masked, 10 % replaced, 10 % left as they are
         draw = rng.random(len(ids))
         replaced = np.where(draw < 0.9, rng.integers(self.symbols, size=len(ids)), ids)
         shown = np.where(draw < 0.8, self.mask, replaced)
@@ -121,7 +120,9 @@ class Multilingual:
     corpora: tuple[Path, ...] = argument("prepared corpora, one a language")
     text_encoder: str = option("minilm", "text encoder to start from")
     batch: Count = option(16, "passages or questions a step")
-    training: TrainingOptions = group(TrainingOptions(400, 5e-4, 40, **vars(BERT)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=400, learning_rate=5e-4, warmup_steps=40, **vars(BERT)), "training"
+    )
 
 
 def encode_record(codec: TextCodec, record: Passage | Question) -> np.ndarray:
@@ -152,9 +153,9 @@ def make_encoder(o: Multilingual) -> None:
         codec = TextCodec(tokenizer)
         texts = []
         for records in corpora:
-            encoded = [encode_record(codec, record) for record in records]
+            encoded = (encode_record(codec, record) for record in records)
             texts.append([ids for ids in encoded if len(ids)])
-        batches = Masking(texts, tokenizer, o.batch, options.seed)
+        batches = MaskedBatches(texts, tokenizer, o.batch, options.seed)
         result = fit(MaskedModel(remove_dropout(model)), batches, options, out / "checkpoints")
         model.save_pretrained(out)
         tokenizer.save_pretrained(out)

@@ -106,7 +106,7 @@ if stage 7 "evaluation, split by split and reader by reader: EXP/SPLIT/READER"; 
       speechssl report "$EXP/$2/$reader" "$1" --split "$2" --config "$CONFIG" --stage report
     done
   }
-  for split in $(splits); do evaluate "$EXP/corpus" "$split" $(setting written); done
+  for split in $(list_splits); do evaluate "$EXP/corpus" "$split" $(setting written); done
   if [ -d "$EXP/odsqa" ]; then # beside the synthetic corpus
     for folder in "$EXP"/odsqa/*/; do evaluate "$EXP/odsqa" "$(basename "$folder")" cascade-given; done
   fi

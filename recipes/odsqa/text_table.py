@@ -21,8 +21,8 @@ BOUNDS = (0.0, 0.1, 0.2, 0.3, 2.0)  # CER of a passage
 PUBLISHED = "Chinese BERT 82.0 / 89.1, QANet 66.1 / 78.1, mBERT from English questions 63.3 / 78.8"
 
 
-def draw_articles(scores: pd.DataFrame) -> BootstrapUnits:
-    """Return the articles of the scores: DRCD calls passages ARTICLE-PARAGRAPH."""
+def group_by_article(scores: pd.DataFrame) -> BootstrapUnits:
+    """Return the articles that the bootstrap draws: DRCD calls passages ARTICLE-PARAGRAPH."""
     articles = [(name.rpartition("-")[0],) for name in scores["passage"]]
     return BootstrapUnits("article", tuple(articles))
 
@@ -30,13 +30,13 @@ def draw_articles(scores: pd.DataFrame) -> BootstrapUnits:
 def measure(scores: pd.DataFrame, system: str) -> list[Interval | None]:
     """Return EM, F1 and CER, in percent. CER counts every passage once; the system `text`, which
     reads what was spoken, has none."""
-    units = draw_articles(scores)
-    found: list[Interval | None] = [mean_interval(scores[m], units).percent for m in ("em", "f1")]
+    units = group_by_article(scores)
+    em, f1 = (mean_interval(scores[metric], units).percent for metric in ("em", "f1"))
     if system == "text":
-        return [*found, None]
+        return [em, f1, None]
     passages = scores.drop_duplicates("passage")
     errors, characters = passages["passage_errors"], passages["passage_words"]
-    return [*found, ratio_interval(errors, characters, draw_articles(passages)).percent]
+    return [em, f1, ratio_interval(errors, characters, group_by_article(passages)).percent]
 
 
 def select_parts(scores: pd.DataFrame, system: str, known: set[str]) -> dict[str, pd.DataFrame]:
@@ -54,7 +54,7 @@ def select_parts(scores: pd.DataFrame, system: str, known: set[str]) -> dict[str
 def main(exp: Path) -> None:
     known = set((exp / "questions/known.txt").read_text().split())
     rows: list[tuple[str, ...]] = []
-    for path in sorted(exp.glob("*/scores/*/clean.parquet")):
+    for path in sorted(exp.glob("*/scores/*/clean.parquet")):  # SPLIT/scores/SYSTEM/clean.parquet
         split, system = path.parts[-4], path.parts[-2]
         if split == "written-dev":
             continue

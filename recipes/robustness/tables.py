@@ -68,7 +68,7 @@ def table_of_scores(scores: pandas.DataFrame) -> Table:
     return Table("", ("task", condition, *cells.columns), rows)
 
 
-def make_targets(values: Values, control: Values | None = None) -> Table:
+def make_targets(values: Values, control: Values | None) -> Table:
     """Tabulate the targets of the recipe, a column an encoder beside the baseline.
 
     values: degradation.json, of which these are read:
@@ -78,7 +78,7 @@ def make_targets(values: Values, control: Values | None = None) -> Table:
             encoder's own clean speech; `recovered`: from the baseline's clean speech;
         `dual_against_cascade`: a line an encoder and condition.
     control: the same values against an encoder that was trained as long on clean speech, which say
-        how much is due to the noise alone.
+        how much is due to the noise alone; None: there is none.
     """
     encoders = [of_encoder["encoder"] for of_encoder in values["clean"]]
     unseen = [average for average in values["averages"] if average["group"] == "unseen"]

@@ -9,7 +9,7 @@
 CONFIG=recipes/slue_sqa5/base.yaml
 EXP=exp/slue_sqa5
 . recipes/common.sh
-published slue-sqa5
+choose_source slue-sqa5
 SHIPPED=$(setting shipped) # of smoke.yaml: its SpeechBERT and CTC head are evaluated, and its readers where there is no training set
 MODELS=$EXP/models
 
@@ -21,7 +21,7 @@ if stage 2 "units: HuBERT, k-means, then the whole fine-tuning set"; then
   [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
   mkdir -p "$MODELS"
   [ -e "$MODELS/encoder" ] || ln -s "$(realpath "$EXP/encoder")" "$MODELS/encoder"
-  if trains; then
+  if has_training_set; then
     [ -n "${LIBRISPEECH:-}" ] || echo "LIBRISPEECH names no folder: the codebook is fitted on the fine-tuning set, not as published"
     speechssl units fit "${LIBRISPEECH:-$EXP/corpus}" "$EXP/encoder" "$MODELS/units.safetensors" --config "$CONFIG" --stage units
     speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" --config "$CONFIG" --stage extract
@@ -30,11 +30,11 @@ if stage 2 "units: HuBERT, k-means, then the whole fine-tuning set"; then
   fi
 fi
 
-if stage 3 "DUAL" && trains; then
+if stage 3 "DUAL" && has_training_set; then
   $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$MODELS/dual" --config "$CONFIG" --stage dual
 fi
 
-if stage 4 "text QA on the words of the fine-tuning set, for the cascades and the topline" && trains; then
+if stage 4 "text QA on the words of the fine-tuning set, for the cascades and the topline" && has_training_set; then
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" --config "$CONFIG" --stage text-qa
 fi
 
@@ -53,7 +53,7 @@ fi
 
 if stage 6 "evaluation: EXP/SPLIT; FF1 is SLUE's frame-F1"; then
   WHISPERS=$(python recipes/whispers.py $(setting whispers))
-  for split in $(splits); do
+  for split in $(list_splits); do
     speechssl evaluate qa "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" \
       --systems $(setting systems) $WHISPERS $([ ! -d "$MODELS/speechbert" ] || echo cascade-ctc cascade-ctc-greedy speechbert) \
       --config "$CONFIG" --stage evaluate

@@ -50,20 +50,20 @@ Run = Callable[[torch.Tensor, bool], list[torch.Tensor]]
 
 def list_contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
     """Return functions that load the contenders that are installed."""
-    load: dict[Name, Callable[[], Run]] = {}
+    loaders: dict[Name, Callable[[], Run]] = {}
     for precision in DTYPES:
-        load["transformers", precision] = partial(_load_transformers, shape, exp, precision)
-        load["torchaudio", precision] = partial(_load_torchaudio, shape, exp, precision)
+        loaders["transformers", precision] = partial(_load_transformers, shape, exp, precision)
+        loaders["torchaudio", precision] = partial(_load_torchaudio, shape, exp, precision)
         if find_spec("s3prl"):
-            load["s3prl", precision] = partial(_load_s3prl, shape, exp, precision)
+            loaders["s3prl", precision] = partial(_load_s3prl, shape, exp, precision)
         if find_spec("openvino"):
-            load["OpenVINO", precision] = partial(_load_openvino, shape, exp, precision)
+            loaders["OpenVINO", precision] = partial(_load_openvino, shape, exp, precision)
             engine = f"{OURS} through OpenVINO"
-            load[engine, precision] = partial(_load_speechssl, shape, exp, precision, "openvino")
-        load[OURS, precision] = partial(_load_speechssl, shape, exp, precision, "torch")
+            loaders[engine, precision] = partial(_load_speechssl, shape, exp, precision, "openvino")
+        loaders[OURS, precision] = partial(_load_speechssl, shape, exp, precision, "torch")
     if find_spec("onnxruntime") and find_spec("onnx"):
-        load["ONNX Runtime", FP32] = partial(_load_onnxruntime, shape, exp)
-    return load
+        loaders["ONNX Runtime", FP32] = partial(_load_onnxruntime, shape, exp)
+    return loaders
 
 
 def _load_transformers(shape: str, exp: Path, precision: str) -> Run:
@@ -175,9 +175,9 @@ def _load_speechssl(shape: str, exp: Path, precision: str, engine: str) -> Run:
     return run
 
 
-def measure_product_rate(dtype: torch.dtype, now: Callable[[], float]) -> float:
-    """Measure the GFLOP/s of a large matrix product. now: a clock."""
-    matrix = torch.ones(SQUARE, SQUARE, dtype=dtype)
+def measure_product_rate(now: Callable[[], float]) -> float:
+    """Measure the GFLOP/s of a large matrix product in bf16. now: a clock."""
+    matrix = torch.ones(SQUARE, SQUARE, dtype=torch.bfloat16)
     products = 3
     start = now()
     for _ in range(products):
@@ -220,7 +220,7 @@ def measure(
     times: dict[Name, list[float]] = {name: [] for name in runs}
     rates = []
     for _ in range(settings.values["repeats"]):
-        rates.append(measure_product_rate(torch.bfloat16, now))
+        rates.append(measure_product_rate(now))
         for name, run in runs.items():
             start = now()
             run(audio, all_layers)

@@ -48,7 +48,7 @@ BASE = apply_size(Hubert(source=Path(), out=Path(), size="base", teacher="first"
 WARM_UP = 2  # runs that compile and fill caches before those that are timed
 SPEECHSSL, TRANSFORMERS = "speechssl bf16", "transformers bf16, SDPA"
 Times = dict[str, list[float]]  # system -> seconds of every repeat
-Work = Callable[[], object]  # is timed
+Work = Callable[[], object]  # what a repeat calls, and what is timed
 Contenders = dict[str, Callable[[], Work]]  # system -> loads its model and returns its work
 
 

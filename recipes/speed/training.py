@@ -116,7 +116,7 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     times: dict[tuple[str, str], list[float]] = {name: [] for name in steps}
     rates: list[float] = []  # GFLOP/s of products alone
     for _ in range(repeats):
-        rates.append(measure_product_rate(torch.bfloat16, time.perf_counter))
+        rates.append(measure_product_rate(time.perf_counter))
         for name, step in steps.items():
             times[name].append(step())
     # seconds that the products of a step alone would take in bf16

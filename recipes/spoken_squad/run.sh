@@ -9,7 +9,7 @@
 CONFIG=recipes/spoken_squad/base.yaml
 EXP=exp/spoken_squad
 . recipes/common.sh
-published spoken-squad
+choose_source spoken-squad
 
 if stage 1 "corpus: transcripts, questions, and (with dev-v1.1.json of SQuAD beside them) the text; recordings if there are any"; then
   speechssl prepare spoken-squad "$SOURCE" "$EXP/corpus" --config "$CONFIG" --stage corpus
@@ -19,7 +19,7 @@ if stage 2 "text QA on the transcripts of the training set"; then
   mkdir -p "$EXP/models"
   if [ -n "${TEXT_QA:-}" ]; then
     [ -d "$EXP/models/text-qa" ] || cp -r "$TEXT_QA" "$EXP/models/text-qa"
-  elif trains; then
+  elif has_training_set; then
     $LAUNCH speechssl train text-qa "$EXP/corpus" "$EXP/models/text-qa" --config "$CONFIG" --stage text-qa
   else
     borrow "$(setting shipped)" "$EXP/models" text-qa
@@ -29,7 +29,7 @@ fi
 if stage 3 "evaluation on every test set: EXP/SPLIT"; then
   WHISPERS=$(python recipes/whispers.py $(setting whispers))
   topline=$(find "$SOURCE" -name dev-v1.1.json) # SQuAD's own text of the tests, which is not in the release
-  for split in $(splits); do
+  for split in $(list_splits); do
     whispers=$WHISPERS # for splits with recordings, which the noisy ones lack; questions are written
     if [ -n "$WHISPERS" ] && grep -q '"audio": ""' "$EXP/corpus/$split/passages.jsonl"; then
       whispers=
@@ -42,6 +42,6 @@ if stage 3 "evaluation on every test set: EXP/SPLIT"; then
 fi
 
 if stage 4 "F1 against word error rate, and the share of questions whose answer is in the transcript"; then
-  python recipes/spoken_squad/tables.py "$EXP" $(splits)
-  python recipes/spoken_squad/picture.py "$EXP" $(splits)
+  python recipes/spoken_squad/tables.py "$EXP" $(list_splits)
+  python recipes/spoken_squad/picture.py "$EXP" $(list_splits)
 fi

@@ -17,6 +17,7 @@ from speechssl.errors import InputError
 from speechssl.options import DEVICE, argument, option
 from speechssl.stats import BootstrapUnits
 from textside.languages import (
+    SIDES,
     BilingualData,
     Pair,
     States,
@@ -72,7 +73,7 @@ def reciprocal_ranks(
     return ranks
 
 
-def chance(candidates: int, right: int = 1) -> float:
+def compute_chance(candidates: int, right: int = 1) -> float:
     """Return the mean reciprocal rank of the first of `right` right candidates in a random
     order."""
     weighted = 0.0
@@ -94,9 +95,9 @@ def align(o: Align) -> None:
     details = identity | {"options": options}
     card = run_once(folder, inputs, options, lambda: measure_alignment(data, details, o))
     best = max(range(len(card["layers"])), key=lambda n: card["layers"][n][""])
-    raw, less = (100 * card["layers"][best][name] for name in ("", CENTRED))
+    raw, centred = (100 * card["layers"][best][name] for name in ("", CENTRED))
     print(
-        f"{folder}: MRR {raw:.1f} % at layer {best}, zero-mean {less:.1f} %, chance "
+        f"{folder}: MRR {raw:.1f} % at layer {best}, zero-mean {centred:.1f} %, chance "
         f"{100 * card['chance']:.1f} %, {card['pairs']} pairs ({o.arm}, seed {o.seed})"
     )
 
@@ -106,17 +107,18 @@ def measure_alignment(data: BilingualData, details: dict[str, Any], o: Align) ->
     what every card of the run has."""
     body = load_body(o.encoder)
     longest = longest_piece(body, o.length)
-    lexicon_words = [sorted({pair[i] for pair in data.pairs}) for i in (0, 1)]
+    lexicon_words = [sorted({pair[side] for pair in data.pairs}) for side in SIDES]
     states = []  # of both languages
-    for i in (0, 1):
-        sequences = data.sequences(i, lexicon_words[i], body, longest)
-        states.append(average_states(body, sequences, len(lexicon_words[i]), o.batch))
+    for side, side_words in zip(SIDES, lexicon_words, strict=True):
+        sequences = data.read_sequences(side, side_words, body, longest)
+        states.append(average_states(body, sequences, len(side_words), o.batch))
     pairs = choose_read_pairs(data.pairs, lexicon_words, states, o)
     words, golds = make_dictionary(pairs)
-    places = [[lexicon_words[i].index(word) for word in words[i]] for i in (0, 1)]
+    indices = [[lexicon_words[side].index(word) for word in words[side]] for side in SIDES]
     chances = []
-    for i in (0, 1):
-        chances += [chance(len(words[1 - i]), len(right)) for right in golds[i].values()]
+    for side in SIDES:
+        candidates = len(words[1 - side])
+        chances += [compute_chance(candidates, len(right)) for right in golds[side].values()]
     facts = {"pairs": len(pairs), "chance": float(np.mean(chances)), "units": o.units is not None}
     deepest = len(states[0].mean) - 1
     card = details | facts | {"layers": deepest}
@@ -125,10 +127,10 @@ def measure_alignment(data: BilingualData, details: dict[str, Any], o: Align) ->
         values = {}
         for name, share in (("", 0.0), (CENTRED, 1.0)):
             vectors = []
-            for of_language, place in zip(states, places, strict=True):
-                mean = of_language.mean[layer]
-                vectors.append(of_language.words[layer][place] - share * mean)
-            ranks = [reciprocal_ranks(vectors[i], vectors[1 - i], golds[i]) for i in (0, 1)]
+            for side in SIDES:
+                word_states = states[side].words[layer][indices[side]]
+                vectors.append(word_states - share * states[side].mean[layer])
+            ranks = [reciprocal_ranks(vectors[i], vectors[1 - i], golds[i]) for i in SIDES]
             task = f"{ALIGNMENT}-{layer}{name}"
             values[name] = write_ranks(o, task, words, golds, ranks, card)
         layers.append(values)
@@ -141,10 +143,11 @@ def choose_read_pairs(
     """Return the pairs both of whose words occur in the texts. words: of either language, in the
     order of their states. Raises InputError for too few."""
     seen = []
-    for of_language, found in zip(words, states, strict=True):
-        seen.append({word for word, n in zip(of_language, found.counts, strict=True) if n})
+    for side in SIDES:
+        counts = zip(words[side], states[side].counts, strict=True)
+        seen.append({word for word, count in counts if count})
     read = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
-    if min(len({pair[i] for pair in read}) for i in (0, 1)) < 2:
+    if min(len({pair[side] for pair in read}) for side in SIDES) < 2:
         raise InputError(
             f"the lexicon {o.lexicon} has {len(read)} pairs whose words both texts hold; give a "
             "lexicon of these texts, or more text"
@@ -166,21 +169,21 @@ def write_ranks(
         for word, rank in ranks[i].items():
             items[f"{direction} {words[i][word]}"] = (1.0, rank)
     # a word and its translation are drawn together in the bootstrap
-    drawn = [words[0][word] for word in ranks[0]]
-    drawn += [words[0][golds[1][word][0]] for word in ranks[1]]
-    units = BootstrapUnits("word", tuple((word,) for word in drawn))
-    both = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
-    write_scores(o.results, task, "mrr", o.arm, o.seed, items, {**details, **both}, units)
+    first_words = [words[0][word] for word in ranks[0]]
+    first_words += [words[0][golds[1][word][0]] for word in ranks[1]]
+    units = BootstrapUnits("word", tuple((word,) for word in first_words))
+    means = {"directions": [float(np.mean(list(r.values()))) for r in ranks]}
+    write_scores(o.results, task, "mrr", o.arm, o.seed, items, {**details, **means}, units)
     return float(np.mean([rank for _, rank in items.values()]))
 
 
 def make_dictionary(pairs: Sequence[Pair]) -> tuple[list[list[str]], list[dict[int, list[int]]]]:
     """Return the sorted words of either language, and number of a word -> numbers of its
     translations."""
-    words = [sorted({pair[i] for pair in pairs}) for i in (0, 1)]
+    words = [sorted({pair[side] for pair in pairs}) for side in SIDES]
     golds: list[dict[int, list[int]]] = [{}, {}]
     for pair in pairs:
-        a, b = (words[i].index(pair[i]) for i in (0, 1))
+        a, b = (words[side].index(pair[side]) for side in SIDES)
         golds[0].setdefault(a, []).append(b)
         golds[1].setdefault(b, []).append(a)
     return words, golds

@@ -78,7 +78,9 @@ class Classify:
         "scratch (a new encoder as well); of symbols also those of `train dual`",
     )
     device: str = option("auto", DEVICE)
-    training: TrainingOptions = group(TrainingOptions(1000, 5e-5, 100, **vars(BERT)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=1000, learning_rate=5e-5, warmup_steps=100, **vars(BERT)), "training"
+    )
     batch: Count = option(32, BATCH)
     length: Count = option(
         128, "tokens in a sequence, specials included; longer texts lose their tail"
@@ -100,7 +102,8 @@ def classify(o: Classify) -> None:
     longer than the encoder's positions, or where this arm and seed were run from other inputs.
     """
     check_share(o.batch)
-    task, seed = load_task(o.data), o.training.seed
+    task = load_task(o.data)
+    seed = o.training.seed
     folder = runs.run_folder(o.results, task.name, o.arm, seed)
     identity = runs.describe_encoder(o.encoder)
     options = runs.keep_decisive(o) | {"trained": o.trained}
@@ -108,8 +111,10 @@ def classify(o: Classify) -> None:
     def make() -> dict[str, Any]:
         items, details = train_and_answer(task, o, folder)
         details |= identity | {"assignment": o.assignment, "options": options}
-        details |= {"note": task.note} if task.note else {}
-        details |= {"symbols": len(task.vocabulary)} if task.vocabulary else {}
+        if task.note:
+            details["note"] = task.note
+        if task.vocabulary:
+            details["symbols"] = len(task.vocabulary)
         return runs.write_scores(o.results, task.name, task.metric, o.arm, seed, items, details)
 
     card = runs.run_once(folder, {"task": task.hash} | identity, options, make)

@@ -85,7 +85,9 @@ class Compute:
         least=1,
     )
     device: str = option("auto", DEVICE)
-    training: TrainingOptions = group(TrainingOptions(2000, 1e-3, 50, **vars(PLAIN)), "training")
+    training: TrainingOptions = group(
+        TrainingOptions(steps=2000, learning_rate=1e-3, warmup_steps=50, **vars(PLAIN)), "training"
+    )
     batch: Count = option(32, BATCH)
     length: Count | None = option(
         None,
@@ -100,7 +102,8 @@ def compute(o: Compute) -> None:
     Raises InputError for a task or an encoder that cannot be had.
     """
     check_share(o.batch)
-    puzzle, seed = load_puzzle(o.task, o.length), o.training.seed
+    puzzle = load_puzzle(o.task, o.length)
+    seed = o.training.seed
     folder = run_folder(o.results, puzzle.name, o.arm, seed)
     data = hash_bytes(*(x.tobytes() for x in (*puzzle.train, *puzzle.test)))
     # a finished run of the same start is not repeated
@@ -151,8 +154,8 @@ def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[PuzzleModel, 
         tried.append({"learning_rate": rate, "score": score})
     assert best
     model, details = best
-    chosen_on = {"split": "dev", "items": len(dev[0])}
-    return model, details | {"sweep": tried, "chosen_on": chosen_on}
+    details["chosen_on"] = {"split": "dev", "items": len(dev[0])}
+    return model, details | {"sweep": tried}
 
 
 @torch.inference_mode()
@@ -160,7 +163,8 @@ def score_examples(model: PuzzleModel, examples: Examples, batch: int) -> np.nda
     """Return the share of right answers of every example, (n,)."""
     model.eval()
     inputs, targets = examples
-    device, shares = next(model.parameters()).device, []
+    device = next(model.parameters()).device
+    shares = []
     for first in range(0, len(inputs), batch):
         logits = model.logits(torch.from_numpy(inputs[first : first + batch]).to(device))
         shares.append((logits.argmax(-1).cpu().numpy() == targets[first : first + batch]).mean(1))

@@ -46,7 +46,7 @@ class Devices:
 
 
 # suffix that `superb run` adds to an encoder's name -> method
-TUNED = {"finetuned": "all"} | {device: device for device in METHODS}
+TUNED = {"finetuned": "all"} | {method: method for method in METHODS}
 
 
 @dataclass
@@ -61,13 +61,13 @@ class Cost:
 Costs = dict[tuple[str, str], Cost]  # task, method -> cost
 
 
-def compare_devices(o: Devices) -> None:
+def compare_methods(o: Devices) -> None:
     """Print the table. Raises InputError where nothing was trained."""
-    print(make_device_table(o).text)
+    print(make_method_table(o).text)
 
 
-def make_device_table(o: Devices) -> Table:
-    """Tabulate trained parameters, score and time of every device on every task.
+def make_method_table(o: Devices) -> Table:
+    """Tabulate trained parameters, score and time of every method on every task.
 
     Raises InputError where nothing was trained.
     """
@@ -91,10 +91,10 @@ def make_device_table(o: Devices) -> Table:
     for task, names in metrics.items():
         columns += [*(f"{task} ({metric})" for metric in names), f"{task}: trained", f"{task}: s"]
     lines = []
-    for device in sorted({device for _, device in costs}, key=rank_device):
-        line: list[Any] = [device]
+    for method in sorted({method for _, method in costs}, key=rank_method):
+        line: list[Any] = [method]
         for task, names in metrics.items():
-            cost = costs.get((task, device), Cost())
+            cost = costs.get((task, method), Cost())
             line += [*(cost.scores.get(metric, "–") for metric in names), cost.parameters]
             line.append(f"{fmean(cost.seconds):.0f}" if cost.seconds else None)
         lines.append(tuple(line))
@@ -104,11 +104,11 @@ def make_device_table(o: Devices) -> Table:
     return table
 
 
-def rank_device(device: str) -> tuple[int, str]:
-    """Return the key that sorts devices as METHODS does; frozen.statistics follows frozen."""
+def rank_method(method: str) -> tuple[int, str]:
+    """Return the key that sorts methods as METHODS does; frozen.statistics follows frozen."""
     methods = list(METHODS)
-    method = device.partition(".")[0]
-    return methods.index(method) if method in methods else len(methods), device
+    family = method.partition(".")[0]
+    return methods.index(family) if family in methods else len(methods), method
 
 
 def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
@@ -123,18 +123,27 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
     exact = estimate_gains(list(read_answers(answers, "em")))
     rows = []
     for scored in (usual, exact):
-        for (task, device), score in scored.scores.items():
+        for (task, method), score in scored.scores.items():
             metric = scored.metrics[task]
-            cell = (f"{task}, devices", HEAD, device, CONDITION, None, metric)
-            rows.append(Row.from_interval(score.interval, *cell, 0, "text devices"))
-            cost = costs.setdefault((task, device), Cost())
+            row = Row.from_interval(
+                score.interval,
+                task=f"{task}, devices",
+                system=HEAD,
+                encoder=method,
+                condition=CONDITION,
+                snr_db=None,
+                metric=metric,
+                card="text devices",
+            )
+            rows.append(row)
+            cost = costs.setdefault((task, method), Cost())
             cost.scores[metric] = interval_text(score.interval.percent)
     append_rows(o.results / "results.jsonl", rows)
     cards = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
     for task, pattern in cards.items():
         for path in sorted(folder.glob(pattern)):
-            device = path.parent.name.removeprefix("text-").rpartition("-")[0]
-            cost = costs.setdefault((task, device), Cost())
+            method = path.parent.name.removeprefix("text-").rpartition("-")[0]
+            cost = costs.setdefault((task, method), Cost())
             cost.parameters, seconds = read_cost(path)
             cost.seconds += (seconds,)
     seeds = []
@@ -181,4 +190,4 @@ def read_cost(path: Path) -> tuple[int, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(script(compare_devices, Devices))
+    sys.exit(script(compare_methods, Devices))

@@ -46,16 +46,17 @@ def make_tables(o: Gains) -> list[Table]:
     all_runs = read_runs(o.results, o.answers)
     runs = [run for run in all_runs if not is_of_languages(run.task)]
     scored = tables.estimate_gains(runs, o.baseline)
-    card, rows = f"over {o.baseline}", []
+    card = f"over {o.baseline}"
+    rows = []
     for (task, arm), gain in scored.gains.items():
         if scored.metrics.get(task) not in DECIMALS:
-            cell = (task, HEAD, arm, CONDITION, None, GAIN, 0, card)
-            rows.append(Row.from_interval(gain.interval, *cell))
+            cell = (task, HEAD, arm, CONDITION, None, GAIN)
+            rows.append(Row.from_interval(gain.interval, *cell, card=card))
 
-    def outdated(row: Row) -> bool:
+    def is_outdated(row: Row) -> bool:
         return row.metric == GAIN and row.card != card
 
-    append_rows(o.results / "results.jsonl", rows, outdated=outdated)
+    append_rows(o.results / "results.jsonl", rows, outdated=is_outdated)
     made = [
         *judge_claims(all_runs),
         *tables.make_score_table(scored),

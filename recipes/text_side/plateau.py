@@ -73,7 +73,7 @@ class Plateau:
 TASK = "dual"
 
 
-def plateau(o: Plateau) -> None:
+def measure_plateau(o: Plateau) -> None:
     """Train (once) and score.
 
     Raises InputError for units of another corpus, answers without times, or windows longer than the
@@ -81,9 +81,9 @@ def plateau(o: Plateau) -> None:
     """
     qa = o.qa
     check_share(qa.batch, qa.short_batch)
-    seed, identity = qa.training.seed, describe_encoder(qa.text_encoder)
-    source = read_unit_source(o.units / qa.split, o.corpus)[0]
-    scored = read_unit_source(o.units / o.eval_split, o.corpus)[0]
+    seed = qa.training.seed
+    source = read_unit_source(o.units / qa.split, o.corpus).made_from
+    scored = read_unit_source(o.units / o.eval_split, o.corpus).made_from
     if scored.get("codebook") != source.get("codebook"):
         raise InputError(
             f"the units of {qa.split} and {o.eval_split} in {o.units} are of different "
@@ -95,14 +95,16 @@ def plateau(o: Plateau) -> None:
         "scored": data_hash(o.corpus, o.eval_split),
         "units": source,
     }
-    start = identity | {"assignment": o.assignment, "trained": qa.trained}
+    start = describe_encoder(qa.text_encoder) | {"assignment": o.assignment, "trained": qa.trained}
     options = keep_decisive(qa) | {"eval_every": o.eval_every}
 
     def make() -> dict[str, Any]:
-        items, drawn, details = train_and_answer(o, folder)
+        items, units, details = train_and_answer(o, folder)
         details |= start | {"options": options}
-        details |= {"note": note} if (note := synthetic_note(o.corpus)) else {}
-        return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, drawn)
+        note = synthetic_note(o.corpus)
+        if note:
+            details["note"] = note
+        return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, units)
 
     card = run_once(folder, inputs | start, options, make)
     reached = count_steps(card["curve"])
@@ -118,9 +120,9 @@ def train_and_answer(
     """Train a reader; return the FF1 of every question of the split that is scored, what intervals
     draw of them, and the details of the training. folder: for its checkpoints."""
     qa = o.qa
-    _, symbols, grid, _ = read_unit_source(o.units / qa.split, o.corpus)
+    source = read_unit_source(o.units / qa.split, o.corpus)
     data, test = load_corpus(o.corpus, qa.split), load_corpus(o.corpus, o.eval_split)
-    examples, left_out = make_unit_examples(data, load_units(o.units / qa.split), grid)
+    examples, left_out = make_unit_examples(data, load_units(o.units / qa.split), source.grid)
     report_set_aside(left_out, "DUAL's training", "question")
     runs = load_units(o.units / o.eval_split)
     with_times = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
@@ -130,9 +132,10 @@ def train_and_answer(
             f"{o.corpus} has no answerable question with times and units in {qa.split} or "
             f"{o.eval_split}; prepare it again"
         )
-    layout = make_layout(qa, *special_ids(symbols))
+    layout = make_layout(qa, *special_ids(source.symbols))
     layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
-    model = SpanModel(*make_unit_encoder(qa.text_encoder, symbols, o.assignment, qa.training.seed))
+    seed = qa.training.seed
+    model = SpanModel(*make_unit_encoder(qa.text_encoder, source.symbols, o.assignment, seed))
     check_positions(model.encoder, layout, qa.text_encoder)
     train_only(model.encoder, qa.trained)
     if not qa.dropout:
@@ -147,7 +150,7 @@ def train_and_answer(
         # bf16 where training has it: in fp32 scoring takes longer than training
         spans = Reader(model, layout, bf16=bool(qa.training.bf16)).read(pairs)
         for q, span in zip(questions, spans, strict=True):
-            answer = interval_of_units(grid, runs[q.passage], span.first, span.last)
+            answer = interval_of_units(source.grid, runs[q.passage], span.first, span.last)
             gold = []
             for a in q.answers:
                 if a.start is not None and a.end is not None:
@@ -162,12 +165,12 @@ def train_and_answer(
     training, curve = fit_and_score(
         model, batches, qa.training, folder / "checkpoints", score, o.eval_every
     )
-    items = {name: (1.0, score) for name, score in score_questions().items()}
-    drawn = passage_units(test, [q.passage for q in with_times], [q.id for q in with_times])
+    items = {name: (1.0, ff1) for name, ff1 in score_questions().items()}
+    units = passage_units(test, [q.passage for q in with_times], [q.id for q in with_times])
     parameters = trained_parameters(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}
-    return items, drawn, details
+    return items, units, details
 
 
 if __name__ == "__main__":
-    sys.exit(script(plateau, Plateau))
+    sys.exit(script(measure_plateau, Plateau))

@@ -19,7 +19,7 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DEVICE, Count, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.units.storage import iterate_units, load_units, units_card
-from spoken_words import Listed, SpokenWord, read_spoken_words
+from spoken_words import SpokenWord, WordsWithUnits, read_spoken_words
 from textside.lm import BIGRAM, Bigram, Model, check_codebook, load_unit_lm, read_utterances
 from textside.options import ARM, RESULTS
 from textside.published import FEW_SHOT, SAME_DIFFERENT, SAME_NON_WORD, SPOT_THE_WORD
@@ -74,20 +74,20 @@ def probe(o: Probe) -> None:
     lm, card, details = load_model(o)
     seed = int(details.get("options", {}).get("training", {}).get("seed", 0))
     details |= {"probe": keep_decisive(o)}
-    spoken = read_utterances(o.units / o.split, card)
-    scores = lm.log_probs([u.runs.units for u in spoken])
+    utterances = read_utterances(o.units / o.split, card)
+    scores = lm.log_probs([u.runs.units for u in utterances])
     items: Items = {}
-    for u, log_probs in zip(spoken, scores, strict=True):
+    for u, log_probs in zip(utterances, scores, strict=True):
         items[u.id] = float(len(log_probs)), -float(log_probs.sum())
-    drawn = BootstrapUnits("recording", tuple((name,) for name in items))
-    write_test(o, PERPLEXITY, items, drawn, seed, details)
+    recordings = BootstrapUnits("recording", tuple((name,) for name in items))
+    write_test(o, PERPLEXITY, items, recordings, seed, details)
     check_codebook(units_card(o.word_units), card, o.word_units)
-    listed = read_words_with_units(o.spoken_words, o.word_units)
+    spoken_words = read_words_with_units(o.spoken_words, o.word_units)
     tests = {  # task -> items, and the word of every item, which the bootstrap draws
-        SPOT_THE_WORD: spot_the_word(lm, listed),
-        SAME_DIFFERENT: same_different(lm, listed, o.seed),
-        SAME_NON_WORD: same_different(lm, listed, None),
-        FEW_SHOT: few_shot(lm, listed, o),
+        SPOT_THE_WORD: spot_the_word(lm, spoken_words),
+        SAME_DIFFERENT: same_different(lm, spoken_words, o.seed),
+        SAME_NON_WORD: same_different(lm, spoken_words, None),
+        FEW_SHOT: few_shot(lm, spoken_words, o),
     }
     for task, (items, words) in tests.items():
         facts = details | {"curve": []}
@@ -96,8 +96,8 @@ def probe(o: Probe) -> None:
                 f"Few-shot: {o.ways} words, {o.shots} examples of each; chance "
                 f"{100 / o.ways:.0f} %."
             )
-        drawn = BootstrapUnits("word", tuple((word,) for word in words))
-        write_test(o, task, items, drawn, seed, facts)
+        units = BootstrapUnits("word", tuple((word,) for word in words))
+        write_test(o, task, items, units, seed, facts)
 
 
 def load_model(o: Probe) -> tuple[Model, dict[str, Any], dict[str, Any]]:
@@ -114,11 +114,11 @@ def load_model(o: Probe) -> tuple[Model, dict[str, Any], dict[str, Any]]:
 
 
 def write_test(
-    o: Probe, task: str, items: Items, drawn: BootstrapUnits, seed: int, details: dict[str, Any]
+    o: Probe, task: str, items: Items, units: BootstrapUnits, seed: int, details: dict[str, Any]
 ) -> None:
     """Write the items of a test, and print the score. seed: of the model's training."""
     metric = PERPLEXITY if task == PERPLEXITY else ACCURACY
-    card = write_scores(o.results, task, metric, o.arm, seed, items, details, drawn)
+    card = write_scores(o.results, task, metric, o.arm, seed, items, details, units)
     percent = "" if task == PERPLEXITY else " %"
     folder = run_folder(o.results, task, o.arm, seed)
     print(f"{folder}: {card['value']:.2f}{percent} {metric} ({len(items)} items)")
@@ -127,10 +127,10 @@ def write_test(
 def read_words_with_units(words: Path, units: Path) -> list[tuple[SpokenWord, np.ndarray]]:
     """Return the spoken words with their units; words without units are reported."""
     runs = load_units(units)
-    listed = read_spoken_words(words)
-    lacking = {w.id: "it has no units" for w in listed if w.id not in runs or not len(runs[w.id])}
+    spoken = read_spoken_words(words)
+    lacking = {w.id: "it has no units" for w in spoken if w.id not in runs or not len(runs[w.id])}
     report_set_aside(lacking, "the tests of words")
-    return [(word, runs[word.id].units) for word in listed if word.id not in lacking]
+    return [(word, runs[word.id].units) for word in spoken if word.id not in lacking]
 
 
 def compare(right: float, other: float) -> tuple[float, float]:
@@ -139,12 +139,12 @@ def compare(right: float, other: float) -> tuple[float, float]:
     return 1.0, 0.5 + 0.5 * float(np.sign(right - other))
 
 
-def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
+def spot_the_word(lm: Model, spoken_words: WordsWithUnits) -> tuple[Items, list[str]]:
     """Test for every word and voice whether it is likelier than its non-word; return also the word
     of every item."""
-    scores = lm.log_probs([units for _, units in listed])
+    scores = lm.log_probs([units for _, units in spoken_words])
     means = {}
-    for (word, _), log_probs in zip(listed, scores, strict=True):
+    for (word, _), log_probs in zip(spoken_words, scores, strict=True):
         means[word.word, word.voice, word.real] = float(log_probs.mean())
     items: Items = {}
     words = []
@@ -155,12 +155,14 @@ def spot_the_word(lm: Model, listed: Listed) -> tuple[Items, list[str]]:
     return items, words
 
 
-def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, list[str]]:
+def same_different(
+    lm: Model, spoken_words: WordsWithUnits, seed: int | None
+) -> tuple[Items, list[str]]:
     """Test for every word A and two voices x, y whether A by x is nearer to A by y than another
     word by y. seed: of the choice of that word; None: it is the non-word of A."""
-    means = lm.states([units for _, units in listed])
+    means = lm.states([units for _, units in spoken_words])
     means = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)
-    place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(listed)}
+    place = {(word.word, word.real, word.voice): i for i, (word, _) in enumerate(spoken_words)}
     words, voices = sorted({w for w, real, _ in place if real}), sorted({v for *_, v in place})
     rng = np.random.default_rng(0 if seed is None else seed)
     items: Items = {}
@@ -169,8 +171,8 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
         for i, x in enumerate(voices):
             y = voices[(i + 1) % len(voices)]
             other = words[(words.index(word) + int(rng.integers(1, len(words)))) % len(words)]
-            third = (word, False, y) if seed is None else (other, True, y)
-            keys = (word, True, x), (word, True, y), third
+            other_key = (word, False, y) if seed is None else (other, True, y)
+            keys = (word, True, x), (word, True, y), other_key
             if all(key in place for key in keys):
                 anchor, same, different = (means[place[key]] for key in keys)
                 items[f"{word}-{x}-{y}"] = compare(float(anchor @ same), float(anchor @ different))
@@ -178,7 +180,7 @@ def same_different(lm: Model, listed: Listed, seed: int | None) -> tuple[Items, 
     return items, words_of_items
 
 
-def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
+def few_shot(lm: Model, spoken_words: WordsWithUnits, o: Probe) -> tuple[Items, list[str]]:
     """Test with prompts of a few examples; return for every prompt the number of the right word,
     and that of the unit which the model finds likeliest among those of the prompt; also the right
     words.
@@ -186,7 +188,7 @@ def few_shot(lm: Model, listed: Listed, o: Probe) -> tuple[Items, list[str]]:
     Raises InputError for too few words or voices.
     """
     readings: dict[str, list[np.ndarray]] = {}
-    for word, units in listed:
+    for word, units in spoken_words:
         if word.real:
             readings.setdefault(word.word, []).append(units)
     words = sorted(word for word, sequences in readings.items() if len(sequences) > o.shots)

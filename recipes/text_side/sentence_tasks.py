@@ -24,7 +24,7 @@ from textside.tasks import SPLITS
 class SentenceTasks:
     """make sentence tasks of real text: order, overlap, topic
 
-      order     two successive pieces of a text: do they stand in their order?
+      order     two successive sentences: do they stand in their order?
       overlap   a sentence and a few words: are these words of the sentence?
       topic     a sentence: which of the documents is it from?
 
@@ -159,26 +159,26 @@ def _make_topic(
 ) -> dict[str, list[dict[str, str]]]:
     """Make sentences with the names of their documents. A paragraph is in one split alone where a
     document has several; a sentence, where it has one."""
-    pieces_of = {}
+    long_sentences = {}  # document -> its paragraphs without short sentences
     for name, document in documents.items():
-        pieces_of[name] = [long for paragraph in document if (long := _keep_long(paragraph))]
+        long_sentences[name] = list(filter(None, map(_keep_long, document)))
 
     def rank(name: str) -> tuple[int, str]:
-        return -sum(map(len, pieces_of[name])), name
+        return -sum(map(len, long_sentences[name])), name
 
     examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
     for name in sorted(sorted(documents, key=rank)[:topics]):
-        pieces = pieces_of[name]
-        if len(pieces) <= 2:
-            pieces = [[sentence] for piece in pieces for sentence in piece]
-        few = max(1, round(0.15 * len(pieces)))
-        for n, i in enumerate(rng.permutation(len(pieces))):
+        paragraphs = long_sentences[name]
+        if len(paragraphs) <= 2:
+            paragraphs = [[sentence] for paragraph in paragraphs for sentence in paragraph]
+        few = max(1, round(0.15 * len(paragraphs)))
+        for n, i in enumerate(rng.permutation(len(paragraphs))):
             split = "train"
             if n < few:
                 split = "dev"
             elif n < 2 * few:
                 split = "test"
-            examples[split] += [{"text": s, "label": name} for s in pieces[i]]
+            examples[split] += [{"text": s, "label": name} for s in paragraphs[i]]
     return {split: _sample(of_split, sizes[split], rng) for split, of_split in examples.items()}
 
 

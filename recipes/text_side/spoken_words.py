@@ -94,7 +94,7 @@ class SpokenWord:
     phones: str
 
 
-Listed = Sequence[tuple[SpokenWord, np.ndarray]]  # words with their units
+WordsWithUnits = Sequence[tuple[SpokenWord, np.ndarray]]
 
 
 def read_spoken_words(folder: Path) -> list[SpokenWord]:

@@ -95,7 +95,7 @@ KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # `what` on the card -> k
 BATCH = 8  # B
 
 
-def surface(o: Surface) -> None:
+def measure_surface(o: Surface) -> None:
     """Measure the losses (once).
 
     Raises InputError for a reader of another kind, or one whose start is missing.
@@ -117,17 +117,17 @@ def surface(o: Surface) -> None:
     def make() -> dict[str, Any]:
         windows = {s: read_windows(s, model, layout, card, o) for s in dict.fromkeys(splits)}
         first = remake_start(o.corpus, o.reader, card, model)
-        place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model.to(place)
-        losses = Losses(model, windows, folder / "points.jsonl", place)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model.to(device)
+        losses = Losses(model, windows, folder / "points.jsonl", device)
         lines, planes = measure_losses(losses, first, o)
         details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
         for task, items in measure_lines(lines, kind, *splits).items():
             facts = {"reader": card["weights"], "options": options, "curve": []}
-            drawn = BootstrapUnits("window", tuple((name,) for name in items))
-            write_scores(o.results, task, NATS, o.arm, seed, items, facts, drawn)
+            units = BootstrapUnits("window", tuple((name,) for name in items))
+            write_scores(o.results, task, NATS, o.arm, seed, items, facts, units)
         counts = {name: len(w) for name, w in windows.items()}
         return details | {"points": len(losses.by_point), "windows": counts}
 
@@ -221,9 +221,9 @@ class Losses:
         model: SpanModel,
         windows: Mapping[str, Sequence[Batch]],
         path: Path,
-        place: torch.device,
+        device: torch.device,
     ) -> None:
-        self.model, self.windows, self.path, self.place = model, windows, path, place
+        self.model, self.windows, self.path, self.device = model, windows, path, device
         self.end = {name: value.detach().clone() for name, value in model.named_parameters()}
         self.by_point: dict[str, dict[str, list[float]]] = {}
         if path.is_file():
@@ -234,14 +234,14 @@ class Losses:
             write_text(path, "".join(lines))
 
     @torch.inference_mode()
-    def at(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
+    def measure(self, name: str, steps: Sequence[tuple[float, Weights]]) -> dict[str, list[float]]:
         """Return the losses by split at the end plus steps along directions. name: of the point, in
         the file."""
         if name not in self.by_point:
             for key, value in self.model.named_parameters():
                 moved = self.end[key].clone()
                 for step, direction in steps:
-                    moved += step * direction[key].to(self.place)
+                    moved += step * direction[key].to(self.device)
                 value.copy_(moved)
             by_split = {s: self._losses(windows) for s, windows in self.windows.items()}
             with self.path.open("a", encoding="utf-8") as file:
@@ -262,11 +262,11 @@ class Losses:
                 for i in batch:
                     row = windows[i][name]
                     padded.append(functional.pad(row, (0, size - row.shape[1])))
-                rows[name] = torch.cat(padded).to(self.place)
+                rows[name] = torch.cat(padded).to(self.device)
             logits = self.model.logits(rows["ids"], rows["mask"], rows["segments"])
             losses = torch.zeros(len(batch), device=logits.device)
             for n, name in enumerate(("first", "last")):
-                end = torch.cat([windows[i][name] for i in batch]).to(self.place)
+                end = torch.cat([windows[i][name] for i in batch]).to(self.device)
                 losses += functional.cross_entropy(logits[..., n], end, reduction="none") / 2
             by_window |= dict(zip(batch, losses.tolist(), strict=True))
         return [by_window[i] for i in range(len(windows))]
@@ -278,7 +278,8 @@ class Losses:
 def draw_direction(end: Weights, seed: int) -> Weights:
     """Return a random direction, filter-normalised: rows of matrices have the norms of the weights'
     rows, vectors are 0 (arXiv 1712.09913)."""
-    generator, direction = torch.Generator().manual_seed(seed), {}
+    generator = torch.Generator().manual_seed(seed)
+    direction = {}
     for name, value in end.items():
         drawn = torch.randn(value.shape, generator=generator)
         direction[name] = torch.zeros_like(drawn)
@@ -317,7 +318,7 @@ def measure_losses(
                 if y is not None:
                     steps.append((float(y), second_random))
                     name += f" {y:.6f}"
-                points.append(losses.at(name, steps))
+                points.append(losses.measure(name, steps))
                 bar.update()
             shape = [len(arrays[axis]) for axis in ("y", "x", "at") if axis in arrays]
             for split in losses.windows:
@@ -348,4 +349,4 @@ def measure_lines(
 
 
 if __name__ == "__main__":
-    sys.exit(script(surface, Surface))
+    sys.exit(script(measure_surface, Surface))

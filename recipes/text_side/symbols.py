@@ -197,10 +197,13 @@ def read_excerpts(path: Path) -> list[SymbolExample]:
     pitches: set[tuple[float, int]] = set()
     for note in notes:
         pitches.update((float(note.offset), p.midi) for p in getattr(note, "pitches", ()))
-    symbols, now = [], 0.0
+    symbols = []
+    now = 0.0
     for offset, pitch in sorted(pitches):
-        symbols += ["|"] * (offset > now) + [str(fold_pitch(pitch))]
-        now = max(now, offset)
+        if offset > now:
+            symbols.append("|")
+            now = offset
+        symbols.append(str(fold_pitch(pitch)))
     cut = [symbols[first : first + EXCERPT] for first in range(0, len(symbols), EXCERPT)]
     long = [excerpt for excerpt in cut[:EXCERPTS] if len(excerpt) > EXCERPT // 2]
     work = str(path if path.parent.name == composer else path.parent)

@@ -118,7 +118,7 @@ def translate_text(
     for layer in o.layers:
         check_layer(body.encoder, layer)
     longest = languages.longest_piece(body, o.length)
-    texts = [data.sequences(i, (), body, longest) for i in (0, 1)]
+    texts = [data.read_sequences(side, (), body, longest) for side in languages.SIDES]
     means = [languages.average_states(body, pieces, 0, o.batch).mean for pieces in texts]
     is_second = find_second_tokens(texts, body.table.num_embeddings)
     pieces = find_pieces(data, body, min(PIECE, longest))
@@ -147,8 +147,8 @@ def translate_text(
             ids, _ = piece.sequence
             cell["examples"].append([body.tokenizer.decode(ids), body.tokenizer.decode(tokens)])
         cells.append(cell)
-    what = {"what": "token translation"}
-    return what | {"cells": cells, "constant": constant, "pieces": len(pieces)}
+    facts = {"cells": cells, "constant": constant, "pieces": len(pieces)}
+    return {"what": "token translation"} | facts
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +197,7 @@ def find_pieces(data: languages.BilingualData, body: languages.Body, longest: in
     for a, b in data.pairs:
         tokens[a].update(body.tokenizer(b, add_special_tokens=False)["input_ids"])
     pieces = []
-    for ids, places in data.sequences(0, words, body, longest):
+    for ids, places in data.read_sequences(0, words, body, longest):
         if places:
             translations = Counter(t for word, _, _ in places for t in tokens[words[word]])
             pieces.append(Piece((ids, places), translations))

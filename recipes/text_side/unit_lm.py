@@ -85,16 +85,17 @@ def train_unit_lm(o: TrainUnitLm) -> None:
     """
     check_share(o.batch)
     card = units_card(o.units / o.split)
-    inputs: dict[str, Any] = {
-        "units": [part["hash"] for part in card["parts"]],
-        "K": int(card["K"]),
-    }
     scored = units_card(o.units / o.eval_split)
     check_codebook(scored, card, o.units / o.eval_split)
-    inputs["scored"] = [part["hash"] for part in scored["parts"]]
     identity = describe_encoder(o.start)
+    inputs = {
+        "units": [part["hash"] for part in card["parts"]],
+        "K": int(card["K"]),
+        "scored": [part["hash"] for part in scored["parts"]],
+        "start": identity,
+    }
     options = keep_decisive(o) | {"start": identity["encoder"]}
-    with stage(o.out, inputs | {"start": identity}, options) as step:
+    with stage(o.out, inputs, options) as step:
         if not step.done:
             facts = {name: card[name] for name in ("K", "codebooks")} | {"units": card["made_from"]}
             trained = _train(o, int(card["K"]))
@@ -119,15 +120,22 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     trained = CausalModel(model)
     held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
 
-    def perplexity() -> float:
+    def measure_perplexity() -> float:
         lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
         scores = lm.log_probs(held_out)
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))
 
-    batches = CausalBatches(make_source(stream), None, symbols, o.batch, o.length, o.training.seed)
+    batches = CausalBatches(
+        make_source(stream),
+        first=None,  # id K is in the stream
+        pad=symbols,
+        batch=o.batch,
+        length=o.length,
+        seed=o.training.seed,
+    )
     training, curve = fit_and_score(
-        trained, batches, o.training, o.out / "checkpoints", perplexity, o.eval_every
+        trained, batches, o.training, o.out / "checkpoints", measure_perplexity, o.eval_every
     )
     with main_first():
         if is_main():

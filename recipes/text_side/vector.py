@@ -14,7 +14,7 @@ from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import DEVICE, Whole, argument, option
 from speechssl.textlm.layers import Shift, check_layer, load_shift
-from textside.languages import average_states, load_body, longest_piece, read_languages
+from textside.languages import SIDES, average_states, load_body, longest_piece, read_languages
 from textside.options import TwoLanguages
 from textside.runs import describe_encoder, keep_decisive
 
@@ -59,8 +59,8 @@ def write_vector(o: Vector) -> None:
         check_layer(body.encoder, o.layer)
         longest = longest_piece(body, o.length)
         means = []
-        for i in (0, 1):
-            sequences = data.sequences(i, (), body, longest)
+        for side in SIDES:
+            sequences = data.read_sequences(side, (), body, longest)
             means.append(average_states(body, sequences, 0, o.batch).mean[o.layer])
         vector = -means[1] if o.method == "zero-mean" else means[0] - means[1]
         shift = Shift(o.layer, torch.from_numpy(vector).float(), origin)

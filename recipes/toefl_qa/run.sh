@@ -6,21 +6,23 @@
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-smoke              shipped ones on an invented miniature
 #   bash recipes/toefl_qa/run.sh recipes/toefl_qa/smoke.yaml exp/toefl_qa-slice /data/TOEFL-QA
 # Environment:
+#   START_UNITS=FOLDER      a reader of the units that training goes on from (else that of a shipped set, if there is one)
 #   LIBRISPEECH=FOLDER      train-clean-100, which the codebook is fitted on (else on the synthesised stories)
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/facebook/hubert-large-ll60k and so on, if the hub cannot be reached
 CONFIG=recipes/toefl_qa/base.yaml
 EXP=exp/toefl_qa
 . recipes/common.sh
-published toefl-qa
+choose_source toefl-qa
 SHIPPED=$(setting shipped) # of smoke.yaml: its codebook, recogniser, and a reader from which training goes on
 MODELS=$EXP/models
-trains() { [ -d "$EXP/corpus/train" ] || { echo "left out: $SOURCE has no train" && false; }; }
+# in the place of that of common.sh: without a training set chance and the longest option alone are evaluated
+has_training_set() { [ -d "$EXP/corpus/train" ] || { echo "left out: $SOURCE has no train" && false; }; }
 
 if stage 1 "corpus: stories, questions and options, synthesised by espeak-ng"; then
   speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus" --speak --config "$CONFIG" --stage corpus
 fi
 
-if stage 2 "units of stories, questions and options" && trains; then
+if stage 2 "units of stories, questions and options" && has_training_set; then
   [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
   if [ -n "$SHIPPED" ]; then
     borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json dual ctc text-qa
@@ -32,23 +34,23 @@ if stage 2 "units of stories, questions and options" && trains; then
   speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/units.safetensors" "$EXP/units" --config "$CONFIG" --stage extract
 fi
 
-if stage 3 "multiple choice on units" && trains; then
-  start=${START_UNITS:-$MODELS/dual} # of a shipped set, or your own: a reader of these units to go on from
+if stage 3 "multiple choice on units" && has_training_set; then
+  start=${START_UNITS:-$MODELS/dual}
   $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-units" --units "$EXP/units" \
     $([ ! -d "$start" ] || echo --start "$start") --config "$CONFIG" --stage choice-units
 fi
 
-if stage 4 "multiple choice on words" && trains; then
+if stage 4 "multiple choice on words" && has_training_set; then
   $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-text" --config "$CONFIG" --stage choice-text
 fi
 
-if stage 5 "a recogniser: a CTC head on the same encoder, trained on the stories" && trains; then
+if stage 5 "a recogniser: a CTC head on the same encoder, trained on the stories" && has_training_set; then
   ctc=$MODELS/$(setting recogniser)
   $LAUNCH speechssl train ctc "$EXP/corpus" "$EXP/encoder" "$ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$EXP/corpus" "$EXP/encoder" "$ctc" --config "$CONFIG" --stage ngram
 fi
 
-if stage 6 "SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words" && trains; then
+if stage 6 "SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words" && has_training_set; then
   $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" --no-spans \
     --config "$CONFIG" --stage speechbert
   $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \
@@ -57,8 +59,8 @@ fi
 
 if stage 7 "evaluation: EXP/SPLIT; chance and the longest option beside the systems"; then
   systems="chance longest-option"
-  ! trains || systems="$(setting systems) $(python recipes/whispers.py $(setting whispers))"
-  for split in $(splits); do
+  ! has_training_set || systems="$(setting systems) $(python recipes/whispers.py $(setting whispers))"
+  for split in $(list_splits); do
     speechssl evaluate choice "$EXP/corpus" "$EXP/$split" --models "$MODELS" --split "$split" --systems $systems \
       --config "$CONFIG" --stage evaluate
     speechssl report "$EXP/$split" "$EXP/corpus" --split "$split"

@@ -7,7 +7,7 @@
 CONFIG=recipes/toefl_qa/text.yaml
 EXP=exp/toefl_qa-text
 . recipes/common.sh
-published toefl-qa
+choose_source toefl-qa
 # An arm is what the reader learns before TOEFL's questions:
 #   minilm       nothing
 #   squad        SQuAD's questions
@@ -43,7 +43,7 @@ if stage 3 "multiple choice on TOEFL-QA, from each beginning"; then
 fi
 
 if stage 4 "evaluation: EXP/SPLIT/ARM"; then
-  for split in $(splits); do
+  for split in $(list_splits); do
     systems="text chance longest-option"
     for arm in $ARMS; do
       speechssl evaluate choice "$EXP/corpus" "$EXP/$split/$arm" --models "$EXP/$arm" --split "$split" --systems $systems \

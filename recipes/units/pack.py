@@ -71,7 +71,9 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("out", type=Path, help="list to write (.txt); the files are in the folder of the same name")
     add("folders", type=Path, nargs="+")
-    add("--skip", default=r"$^", help="regular expression of file names to leave out")
+    add(
+        "--skip", default=r"$^", help="regular expression of file names to leave out; default: none"
+    )
     copies = "times that every recording occurs, beside others each time"
     add("--copies", type=int, default=1, help=copies)
     options = parser.parse_args()

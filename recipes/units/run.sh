@@ -144,19 +144,19 @@ if stage 5 "units of every encoder by every read-out, measured on every list"; t
         measure "$arm" "openai/$arm" "$EXP/$arm.safetensors" ;;
       teacher) measure teacher "$TEACHER" "$EXP/teacher.safetensors" ;;
       *)
-        reads="units labels" # the learned codebook, the linear head on the pseudo-labels
+        books="units labels" # the learned codebook, the linear head on the pseudo-labels; BOOK-out.safetensors has another read-out
         if reads_known "$arm"; then # words of people have the labels of r-spin-reference
           [ -f "$EXP/$arm/known-out.safetensors" ] \
             || python recipes/units/read_out.py "$EXP/$arm/labels.safetensors" "$EXP/$arm/known-out.safetensors" $(setting known)
           speechssl units transfer "$EXP/speech.txt" "$EXP/r-spin-reference/encoder" "$EXP/r-spin-reference/labels-out.safetensors" \
             "$EXP/$arm/encoder" "$EXP/$arm/words-out.safetensors" --config "$CONFIG" --stage words
-          reads="$reads known words"
+          books="$books known words"
         fi
-        for read in $reads; do
-          [ -f "$EXP/$arm/$read.safetensors" ] || [ -f "$EXP/$arm/$read-out.safetensors" ] || continue
-          [ -f "$EXP/$arm/$read-out.safetensors" ] \
-            || python recipes/units/read_out.py "$EXP/$arm/$read.safetensors" "$EXP/$arm/$read-out.safetensors" $(setting read-out)
-          measure "$arm-$read" "$EXP/$arm/encoder" "$EXP/$arm/$read-out.safetensors"
+        for book in $books; do
+          [ -f "$EXP/$arm/$book.safetensors" ] || [ -f "$EXP/$arm/$book-out.safetensors" ] || continue
+          [ -f "$EXP/$arm/$book-out.safetensors" ] \
+            || python recipes/units/read_out.py "$EXP/$arm/$book.safetensors" "$EXP/$arm/$book-out.safetensors" $(setting read-out)
+          measure "$arm-$book" "$EXP/$arm/encoder" "$EXP/$arm/$book-out.safetensors"
         done
         speechssl units fit "$EXP/speech.txt" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" --config "$CONFIG" --stage k-means
         measure "$arm-k-means" "$EXP/$arm/encoder" "$EXP/$arm/k-means.safetensors" ;;
@@ -191,11 +191,11 @@ if stage 7 "the table"; then
 fi
 
 if stage 8 "what ships: $EXP/people-en, to be copied to speechssl/models/"; then
-  read -r arm read <<< "$(setting ship)"
+  read -r arm book <<< "$(setting ship)"
   if [ -f "$EXP/people-en/words.safetensors" ]; then
     echo "$EXP/people-en is there already"
-  elif [ -f "$EXP/$arm/$read-out.safetensors" ]; then
-    python recipes/units/ship.py "$EXP" "$arm" "$read" "$EXP/people-en" "$FILE"
+  elif [ -f "$EXP/$arm/$book-out.safetensors" ]; then
+    python recipes/units/ship.py "$EXP" "$arm" "$book" "$EXP/people-en" "$FILE"
   else
     echo "left out: $arm was not trained"
   fi

@@ -37,11 +37,10 @@ def needs(*packages):
 
 def script(path):
     """Import a script of recipes/, and return its module."""
-    spec = importlib.util.spec_from_file_location(
-        path.replace("/", "_").removesuffix(".py"), ROOT / "recipes" / path
-    )
+    name = re.sub(r"\W", "_", path)
+    spec = importlib.util.spec_from_file_location(name, ROOT / "recipes" / path)
     assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -129,14 +128,7 @@ def sections(recipe, config):
 @cache
 def program_options(path):
     """Return the dataclass of options that a program gives to `speechssl.cli.script`; None for a
-    program that does not call it."""
-    names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", path.read_text())
-    if not names:
-        return None
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    options = getattr(module, names[0])
-    assert isinstance(options, type)
-    return options
+    program that does not call it. path: from recipes/."""
+    text = (ROOT / "recipes" / path).read_text()
+    names = re.findall(r"sys\.exit\(script\(\w+, (\w+)\)\)", text)
+    return getattr(script(path), names[0]) if names else None

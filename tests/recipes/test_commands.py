@@ -129,5 +129,5 @@ def test_verbs_and_programs_take_the_commands_of_a_recipe(script, config, tmp_pa
     for words in commands:
         if words[0] != "python":
             parse_arguments(words)
-        elif options := program_options(ROOT / words[1]):
+        elif options := program_options(os.path.relpath(words[1], "recipes")):
             parse_call(words[1], options, words[2:])

@@ -57,7 +57,7 @@ def test_characters_get_rows_of_words_and_words_keep_theirs(multilingual, encode
 def batches(multilingual, tokenizer):
     """Batches of 40 texts, of a corpus with a text of 30 tokens and one of 5 in turn."""
     text = np.arange(10, 40)
-    return multilingual.Masking([[text], [text[:5]]], tokenizer, size=40, seed=0)
+    return multilingual.MaskedBatches([[text], [text[:5]]], tokenizer, size=40, seed=0)
 
 
 def test_a_share_of_the_tokens_is_predicted_and_never_the_specials(batches, tokenizer):

@@ -164,7 +164,7 @@ def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
     return claim.part, claim.says, where, claim.published, text, judgement
 
 
-def decide_claim(sign: int, low: float | None, high: float | None, margin: float = 0.0) -> str:
+def decide_claim(sign: int, low: float | None, high: float | None, margin: float) -> str:
     """Decide a claim by the interval of its difference. sign: of `Claim`. margin: a smaller
     difference counts as none."""
     if low is None or high is None:

@@ -38,6 +38,7 @@ from textside.options import TwoLanguages
 
 MINISQA, SAME = "minisqa", "same"  # lexicons that are no files
 SPLIT = "train"  # of corpora and units
+SIDES = (0, 1)  # the first language and the second
 FREQUENT = 300  # words of the lexicon `same`
 # words that were found in a sequence: number of the word, its first token, the token behind it
 Places = tuple[tuple[int, int, int], ...]
@@ -82,7 +83,7 @@ def load_body(name: str) -> Body:
 # ---- lexicon
 
 
-def read_lexicon(name: str, texts: Sequence[Text] = (), letters: str = "own") -> list[Pair]:
+def read_lexicon(name: str, texts: Sequence[Text], letters: str) -> list[Pair]:
     """Read pairs of a word and its translation; letters: of the second text. Raises InputError for
     a file that is no lexicon."""
     if name == MINISQA:
@@ -233,14 +234,14 @@ class BilingualData:
 
     pairs: Sequence[Pair]
     inputs: Mapping[str, Any]  # hashes of the texts, the lexicon and the units
-    # called with the language (0: the first, 1: the second), words to find, the body that is to
-    # read them, and the most tokens of a piece
-    sequences: Callable[[int, Sequence[str], Body, int], list[WordSequence]]
+    # called with a side, words to find, the body that is to read them, and the most tokens of a
+    # piece
+    read_sequences: Callable[[int, Sequence[str], Body, int], list[WordSequence]]
 
 
 def read_languages(o: TwoLanguages) -> BilingualData:
     """Read the texts and the lexicon. Raises InputError where a text or units are missing."""
-    places = (o.first, o.second)
+    folders = (o.first, o.second)
     texts = (load_text(o.first), load_text(o.second).respell(o.letters))
     pairs = read_lexicon(o.lexicon, texts, o.letters)
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
@@ -249,14 +250,16 @@ def read_languages(o: TwoLanguages) -> BilingualData:
         cards = [units_card(folder / SPLIT) for folder in units]
         inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
-    def sequences(which: int, words: Sequence[str], body: Body, longest: int) -> list[WordSequence]:
+    def read_sequences(
+        side: int, words: Sequence[str], body: Body, longest: int
+    ) -> list[WordSequence]:
         if "units" not in inputs:
-            return cut_text(texts[which], words, body.tokenizer, longest, o.sequences)
+            return cut_text(texts[side], words, body.tokenizer, longest, o.sequences)
         count = int(cards[0]["K"])
         tokens = np.array(assign_tokens(body.tokenizer, count, "most-frequent", o.seed), np.int64)
-        return cut_units(places[which], units[which], words, tokens, longest, o.sequences)
+        return cut_units(folders[side], units[side], words, tokens, longest, o.sequences)
 
-    return BilingualData(pairs, inputs, sequences)
+    return BilingualData(pairs, inputs, read_sequences)
 
 
 def longest_piece(body: Body, length: int) -> int:

@@ -24,15 +24,15 @@ BIGRAM = "bigram"  # in the place of a model
 BATCH = 16  # sequences that are scored together
 
 
-def check_codebook(card: dict[str, Any], model: dict[str, Any], place: Path) -> None:
+def check_codebook(card: dict[str, Any], model: dict[str, Any], folder: Path) -> None:
     """Raise InputError where units are of another codebook than a model, or than other units.
 
-    card, model: cards with "K" and "codebooks"; place: folder of the units, for the message.
+    card, model: cards with "K" and "codebooks"; folder: of the units, for the message.
     """
     same = set(card.get("codebooks", ())) & set(model.get("codebooks", ()))
     if int(card["K"]) != int(model["K"]) or not same:
         raise InputError(
-            f"the units in {place} are of another codebook (K = {card['K']}) than those that come "
+            f"the units in {folder} are of another codebook (K = {card['K']}) than those that come "
             f"first or the model (K = {model['K']}); extract them with the same codebook"
         )
 
@@ -53,7 +53,7 @@ class UnitLm:
         self.model, self.card = model.eval(), card or {}
         self.symbols, self.positions = symbols, positions
         self.window = min(window or positions, positions)
-        self.place = next(model.parameters()).device
+        self.device = next(model.parameters()).device
 
     @torch.inference_mode()
     def run(
@@ -77,7 +77,7 @@ class UnitLm:
         for first in range(0, len(order), BATCH):
             numbers = order[first : first + BATCH]
             batch = pad_sequences([[previous[i], *sequences[i]] for i in numbers], self.symbols)
-            hidden = self.model.hidden(batch["ids"].to(self.place), batch["mask"].to(self.place))
+            hidden = self.model.hidden(batch["ids"].to(self.device), batch["mask"].to(self.device))
             logits = (hidden @ rows.T).float()
             for i, line, outputs in zip(numbers, logits, hidden, strict=True):
                 size = len(sequences[i]) + 1

@@ -150,8 +150,8 @@ class PretrainingBatches:
     vocabulary: np.ndarray  # ids that a token may be replaced by
     batch: int  # B
     length: int  # S
-    share: float = 0.15
-    seed: int = 0
+    share: float  # of the tokens that are predicted
+    seed: int
 
     def __call__(self, step: int) -> Batch:
         """Return ids, mask, labels (B, S), labels IGNORE where nothing is predicted; of spans also
@@ -435,7 +435,7 @@ class CausalBatches:
     pad: int
     batch: int  # B
     length: int  # S
-    seed: int = 0
+    seed: int
 
     def __call__(self, step: int) -> Batch:
         """Return ids, mask (B, S)."""

@@ -122,26 +122,41 @@ def load_puzzle(task: str, size: int | None = None) -> Puzzle:
         place = min(PLACE, bits)
         if bits % place:
             raise InputError(f"--length {bits} is no multiple of {PLACE} bits, which are a place")
-        places, floors = (STRINGS + 1) * bits // place, {COPY: copy_shown, VOTE: copy_and_vote}
-        make = partial(make_memory, bits=bits, place=place)
-        return Puzzle(task, place, places, bits, 2, make, per_place=place, floors=floors)
+        return Puzzle(
+            task,
+            features=place,
+            places=(STRINGS + 1) * bits // place,
+            answers=bits,
+            classes=2,
+            make=partial(make_memory, bits=bits, place=place),
+            per_place=place,
+            floors={COPY: copy_shown, VOTE: copy_and_vote},
+        )
     if task == "bit-xor":
         bits = size or 5
-        return Puzzle(task, 1, 2 * bits, bits, 2, partial(make_xor, bits=bits))
+        make = partial(make_xor, bits=bits)
+        return Puzzle(task, features=1, places=2 * bits, answers=bits, classes=2, make=make)
     if task == "listops":
         places = size or 512
         if places < 8:
             raise InputError(f"--length {places} is too short for ListOps; give at least 8 places")
-        make, floors = partial(make_listops, places=places), {OUTER: apply_outer_operator}
-        return Puzzle(task, len(SIGNS) + 1, places, 1, 10, make, floors=floors)
+        return Puzzle(
+            task,
+            features=len(SIGNS) + 1,
+            places=places,
+            answers=1,
+            classes=10,
+            make=partial(make_listops, places=places),
+            floors={OUTER: apply_outer_operator},
+        )
     if task == "digits":
         from sklearn.datasets import load_digits
 
         loaded = load_digits()
-        images, labels = loaded.images.astype(np.float32)[..., None] / 16, loaded.target
+        images = loaded.images.astype(np.float32)[..., None] / 16
         order = np.random.default_rng(0).permutation(len(images))
-        train = len(images) - len(images) // 4
-        return cut_images(task, images[order], labels[order], train, patch=2)
+        count = len(images) - len(images) // 4
+        return cut_images(task, images[order], loaded.target[order], count, patch=2)
     path = Path(task)
     if path.suffix == ".npz" and path.is_file():
         arrays = np.load(path)
@@ -190,8 +205,11 @@ def draw_expression(rng: np.random.Generator, places: int, depth: int = 4) -> tu
     if depth == 0 or places < 4 or rng.random() < 0.25:
         digit = int(rng.integers(10))
         return [str(digit)], digit
-    name, signs, values = OPERATORS[int(rng.integers(len(OPERATORS)))], [], []
-    free, count = places - 2, int(rng.integers(2, 6))
+    name = OPERATORS[int(rng.integers(len(OPERATORS)))]
+    count = int(rng.integers(2, 6))
+    signs = []
+    values = []
+    free = places - 2
     for left in range(min(count, free), 0, -1):
         # every argument that is left needs one place at least
         inner, number = draw_expression(rng, free - (left - 1), depth - 1)
@@ -213,7 +231,8 @@ def evaluate(name: str, values: Sequence[int]) -> int:
 def make_listops(rng: np.random.Generator, n: int, places: int) -> Examples:
     """Make expressions that end at the last place, with padding before them. A lone digit is no
     expression."""
-    shown, labels = np.zeros((n, places, len(SIGNS) + 1), np.float32), np.zeros((n, 1), np.int64)
+    shown = np.zeros((n, places, len(SIGNS) + 1), np.float32)
+    labels = np.zeros((n, 1), np.int64)
     for i in range(n):
         signs: list[str] = []
         while len(signs) < 2:
@@ -246,7 +265,8 @@ def apply_outer_operator(shown: np.ndarray) -> np.ndarray:
 
 def find_nearest_mean(train: Examples) -> Floor:
     """Return a floor that answers with the class whose mean image is the nearest."""
-    shown, labels = train[0].reshape(len(train[0]), -1), train[1][:, 0]
+    shown = train[0].reshape(len(train[0]), -1)
+    labels = train[1][:, 0]
     classes = np.unique(labels)
     means = np.stack([shown[labels == label].mean(0) for label in classes])
 
@@ -259,14 +279,22 @@ def find_nearest_mean(train: Examples) -> Floor:
     return floor
 
 
-def cut_images(name: str, images: np.ndarray, labels: np.ndarray, train: int, patch: int) -> Puzzle:
+def cut_images(name: str, images: np.ndarray, labels: np.ndarray, count: int, patch: int) -> Puzzle:
     """Cut images into patches. images: (n, height, width, colours) in [0, 1], of which the first
-    `train` are to train on."""
+    `count` are to train on."""
     n, height, width, colours = images.shape
     grid = images.reshape(n, height // patch, patch, width // patch, patch, colours)
     patches = grid.transpose(0, 1, 3, 2, 4, 5).reshape(n, -1, patch * patch * colours)
     shown, answers = np.ascontiguousarray(patches, np.float32), labels.astype(np.int64)[:, None]
-    first, rest = (shown[:train], answers[:train]), (shown[train:], answers[train:])
+    train = shown[:count], answers[:count]
     _, places, features = shown.shape
-    floors = {NEAREST: find_nearest_mean(first)}
-    return Puzzle(name, features, places, 1, 10, train=first, test=rest, floors=floors)
+    return Puzzle(
+        name,
+        features,
+        places,
+        answers=1,
+        classes=10,
+        train=train,
+        test=(shown[count:], answers[count:]),
+        floors={NEAREST: find_nearest_mean(train)},
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,21 +192,22 @@ def write_scores(
     seed: int,
     items: Mapping[str, tuple[float, float]],
     details: Mapping[str, Any],
-    drawn: BootstrapUnits | None = None,
+    units: BootstrapUnits | None = None,
 ) -> dict[str, Any]:
     """Write the card of a run, and its row in RESULTS/results.jsonl.
 
     items: id -> (gold, predicted); of metrics without gold answers (any number, score of the item).
-    drawn: the units of the items that intervals draw; None: the items themselves.
+    units: what intervals draw of the items; None: the items themselves.
     """
     card = {"task": task, "metric": metric, "arm": arm, "seed": seed, **details}
     names = sorted(items)  # the order of JSON
     pairs = [list(map(float, items[name])) for name in names]
     scores: dict[str, Any] = {"items": dict(zip(names, pairs, strict=True))}
-    units = BootstrapUnits("item", tuple((name,) for name in names))
-    if drawn:
+    if units is None:
+        units = BootstrapUnits("item", tuple((name,) for name in names))
+    else:
         place = {name: i for i, name in enumerate(items)}
-        units = drawn.select([place[name] for name in names])
+        units = units.select([place[name] for name in names])
         scores |= {"groups": units.labels, "unit": units.name}
         scores |= {"askers": units.askers, "about": units.about}
     write_json(run_folder(results, task, arm, seed) / "scores.json", card | scores)
@@ -213,8 +215,24 @@ def write_scores(
     run = Run(task, arm, seed, metric, columns, tuple(names), units)
     # without the training, which has times
     hashed = hash_json({name: value for name, value in card.items() if name != "training"})
-    cell, v = (task, HEAD, arm, CONDITION, None, metric), in_percent(estimate([run]), metric)
-    row = Row(*cell, v.value, *v.ends, v.n, seed, hashed, v.drawn, v.groups)
+    interval = in_percent(estimate([run]), metric)
+    low, high = interval.ends
+    row = Row(
+        task=task,
+        system=HEAD,
+        encoder=arm,
+        condition=CONDITION,
+        snr_db=None,
+        metric=metric,
+        value=interval.value,
+        low=low,
+        high=high,
+        n=interval.n,
+        seed=seed,
+        card=hashed,
+        drawn=interval.drawn,
+        groups=interval.groups,
+    )
     append_rows(results / "results.jsonl", [row])
     return card | {"value": row.value}
 
@@ -261,20 +279,21 @@ def read_scores(path: Path) -> Run:
     askers, about = tuple(card.get("askers", ())), card.get("about", "")
     expressions = card.get("expressions", {})
     rates = tuple(tried["learning_rate"] for tried in card.get("sweep", ()))
+    pairs = np.array(list(card["items"].values()), np.float64)
     return Run(
         card["task"],
         card["arm"],
         card["seed"],
         card["metric"],
-        score_columns(card["metric"], *np.array(list(card["items"].values()), np.float64).T),
-        names,
-        BootstrapUnits(card.get("unit", "item"), groups, askers, about),
-        card.get("note", ""),
-        tuple(card.get("curve", ())),
-        bool(card.get("symbols")),
-        card["learning_rate"] if rates else None,
-        rates,
-        tuple(tuple(expressions[name]) for name in names if expressions),
+        columns=score_columns(card["metric"], *pairs.T),
+        items=names,
+        units=BootstrapUnits(card.get("unit", "item"), groups, askers, about),
+        note=card.get("note", ""),
+        curve=tuple(card.get("curve", ())),
+        symbols=bool(card.get("symbols")),
+        learning_rate=card["learning_rate"] if rates else None,
+        rates=rates,
+        expressions=tuple(tuple(expressions[name]) for name in names if expressions),
     )
 
 
@@ -300,7 +319,8 @@ def read_answers(folders: Iterable[Path], text_metric: str = "f1") -> Iterator[R
 
     folders: of `evaluate qa`; text_metric: the metric of text QA, f1 or em.
     """
-    for scores in (scores for folder in folders for scores in read_results([folder])):
+    # folder by folder, so that equal systems of several keep their names
+    for scores in chain.from_iterable(read_results([folder]) for folder in folders):
         match = _QA.fullmatch(scores.system)
         if not match or scores.condition != ("clean", None):
             continue
@@ -323,7 +343,7 @@ def read_answers(folders: Iterable[Path], text_metric: str = "f1") -> Iterator[R
 
 
 def estimate(
-    runs: Sequence[Run], against: Sequence[Run] = (), seed: int = 0, resamples: int = RESAMPLES
+    runs: Sequence[Run], against: Sequence[Run] = (), resamples: int = RESAMPLES
 ) -> Estimate:
     """Estimate the mean over seeds of a score; with `against`, of its difference from theirs, seed
     by seed.
@@ -334,7 +354,7 @@ def estimate(
     sides = [[run for run in runs if not against or run.seed in by_seed]]
     if against:
         sides.append([by_seed[run.seed] for run in sides[0]])
-    return _SeedMeans(sides).estimate(seed, resamples)
+    return _SeedMeans(sides).estimate(resamples)
 
 
 class _SeedMeans:
@@ -366,7 +386,8 @@ class _SeedMeans:
             about = f"these {seeds} seeds"
             units = replace(units, about=f"{units.about} and {about}" if units.about else about)
         self.units = units
-        self.ways = list_partitions(units)
+        # of the items by groups; with askers, also by askers, and by pairs of both
+        self.partitions = list_partitions(units)
 
     def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
@@ -376,20 +397,20 @@ class _SeedMeans:
             sides.append(np.stack(scores, axis=1))
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 
-    def leave_out(self, way: Partition) -> np.ndarray:
+    def leave_out(self, partition: Partition) -> np.ndarray:
         """Score every seed without one group at a time, (I, G)."""
-        rest = self.count - sum_groups(np.ones((self.count, 1)), way)
-        return self.score(lambda table: (table.sum(0) - sum_groups(table, way)) / rest)
+        rest = self.count - sum_groups(np.ones((self.count, 1)), partition)
+        return self.score(lambda table: (table.sum(0) - sum_groups(table, partition)) / rest)
 
-    def draw(self, seed: int, resamples: int) -> np.ndarray:
+    def draw(self, resamples: int) -> np.ndarray:
         """Draw means over seeds, (R,), by drawing groups, and askers or seeds if these are
         drawn."""
-        others = self.draw_others(seed, resamples)
-        size = len(self.ways[-1][0])
-        sizes = sum_groups(np.ones((self.count, 1)), self.ways[-1])
+        others = self.draw_others(resamples)
+        by_group, finest = self.partitions[0], self.partitions[-1]
+        sizes = sum_groups(np.ones((self.count, 1)), finest)
         drawn: list[np.ndarray] = []
         done = 0
-        for counts in draw_counts(len(self.ways[0][0]), size, seed + 1, resamples):
+        for counts in draw_counts(len(by_group.groups), len(finest.groups), 1, resamples):
             part = others[done : done + len(counts)]
             done += len(counts)
             weights = counts.astype(np.float64)
@@ -402,22 +423,22 @@ class _SeedMeans:
                 drawn.append(scores.mean(1))
         return np.concatenate(drawn)
 
-    def draw_others(self, seed: int, resamples: int) -> np.ndarray:
+    def draw_others(self, resamples: int) -> np.ndarray:
         """Draw the number of times of each asker or seed, (R, askers or seeds); (R, 1) ones where
         only groups are drawn."""
         count = 0
         if self.units.askers:
-            count = len(self.ways[1][0])
+            count = len(self.partitions[1].groups)
         elif self.draws_seeds:
             count = len(self.names)
         if not count:
             return np.ones((resamples, 1))
-        return np.concatenate(list(draw_counts(count, count, seed, resamples))).astype(np.float64)
+        return np.concatenate(list(draw_counts(count, count, 0, resamples))).astype(np.float64)
 
     def weigh_pairs(self, groups: np.ndarray, askers: np.ndarray) -> np.ndarray:
         """Return the number of times of each pair of a group and an asker, (r, pairs): the product
         of those of both."""
-        (_, group_of), (_, asker_of), (pairs, pair_of) = self.ways
+        (_, group_of), (_, asker_of), (pairs, pair_of) = self.partitions
         of_pair = np.zeros((2, len(pairs)), int)
         of_pair[:, pair_of] = group_of, asker_of
         return groups[:, of_pair[0]] * askers[:, of_pair[1]]
@@ -427,36 +448,38 @@ class _SeedMeans:
     ) -> Callable[[np.ndarray], np.ndarray]:
         """Make a function that returns weighted means of columns. weights: (r, I) of groups, or of
         pairs of a group and an asker; sizes: (I, 1)."""
-        return lambda table: weights @ sum_groups(table, self.ways[-1]) / (weights @ sizes)
+        return lambda table: weights @ sum_groups(table, self.partitions[-1]) / (weights @ sizes)
 
-    def estimate(self, seed: int, resamples: int) -> Estimate:
+    def estimate(self, resamples: int) -> Estimate:
         scores = self.score(lambda table: table.mean(0, keepdims=True))  # (1, G)
         mean, seeds = float(scores.mean()), len(self.names)
         # a resample, or all but one group, may be empty
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = self.draw(seed, resamples)
-            without = [self.leave_out(way) for way in self.ways]
+            drawn = self.draw(resamples)
+            without = [self.leave_out(partition) for partition in self.partitions]
         ones = np.ones((self.count, 1))
-        shares = [sum_groups(ones, way)[:, 0] / self.count for way in self.ways]
-        left = []
-        for way, share, values in zip(self.ways, shares, without, strict=True):
-            left.append(LeftOut(way[0], share, values.mean(1)))
-        groups = min(len(names) for names, _ in self.ways[:2])
+        left_out = []
+        for partition, values in zip(self.partitions, without, strict=True):
+            shares = sum_groups(ones, partition)[:, 0] / self.count
+            left_out.append(LeftOut(partition.groups, shares, values.mean(1)))
+        groups = min(len(partition.groups) for partition in self.partitions[:2])
         unit = self.units.text
         if self.draws_seeds:
-            numbers = np.full(seeds, 1 / seeds)
+            seed_shares = np.full(seeds, 1 / seeds)
             others = (scores.sum() - scores[0]) / (seeds - 1)
-            left.append(LeftOut(tuple(self.names), numbers, others))
-            both = tuple(f"{g}{CROSSED}{name}" for g in self.ways[0][0] for name in self.names)
+            left_out.append(LeftOut(tuple(self.names), seed_shares, others))
+            by_group = left_out[0]
+            pairs = tuple(f"{g}{CROSSED}{name}" for g in by_group.groups for name in self.names)
+            pair_shares = np.outer(by_group.shares, seed_shares).ravel()
             values = mean + (without[0] - scores) / seeds
-            left.append(LeftOut(both, np.outer(shares[0], numbers).ravel(), values.ravel()))
+            left_out.append(LeftOut(pairs, pair_shares, values.ravel()))
             groups = min(groups, seeds)
             unit = replace(self.units, name=f"seed{CROSSED}{self.units.name}").text
-        return Estimate(mean, drawn, self.count, groups, unit, tuple(left))
+        return Estimate(mean, drawn, self.count, groups, unit, tuple(left_out))
 
 
-def sum_groups(table: np.ndarray, way: Partition) -> np.ndarray:
+def sum_groups(table: np.ndarray, partition: Partition) -> np.ndarray:
     """Sum (S, C) columns over the items of every group: (I, C)."""
-    groups, places = way
-    sums = [np.bincount(places, weights=column, minlength=len(groups)) for column in table.T]
+    groups, indices = partition
+    sums = [np.bincount(indices, weights=column, minlength=len(groups)) for column in table.T]
     return np.stack(sums, axis=1)

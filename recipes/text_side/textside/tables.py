@@ -277,14 +277,14 @@ def make_plateau_tables(runs: Sequence[Run]) -> list[Table]:
         steps = {key: count_steps(curve, score / 100) for key, curve in curves.items()}
         rows = []
         for arm in papers.sort_arms(arm for arm, _ in curves):
-            own = [steps[arm, seed] for seed in seeds if (arm, seed) in steps]
+            arm_steps = [steps[arm, seed] for seed in seeds if (arm, seed) in steps]
             later: list[int | None] = []
             for seed in seeds:
                 if arm != "text" and (arm, seed) in steps and ("text", seed) in steps:
-                    mine, text = steps[arm, seed], steps["text", seed]
-                    later.append(None if mine is None or text is None else mine - text)
+                    reached, text = steps[arm, seed], steps["text", seed]
+                    later.append(None if reached is None or text is None else reached - text)
             each = (str(steps.get((arm, seed)) or "–") for seed in seeds)
-            rows.append((arm, *each, average_steps(own), average_steps(later, "+")))
+            rows.append((arm, *each, average_steps(arm_steps), average_steps(later, "+")))
         tables.append(Table(f"Steps of DUAL to FF1 {score}", columns, tuple(rows), note))
     return tables
 

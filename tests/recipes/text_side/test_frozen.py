@@ -93,10 +93,10 @@ def test_listops_are_shown_from_the_right_with_all_their_signs():
     assert len(set(answers[:, 0])) > 4
 
 
-def show_expression(text, places=14):
-    """Return an expression (1, T, F) as `listops` shows it."""
+def show_expression(text):
+    """Return an expression (1, T, F) as `listops` shows it in 14 places."""
     features = [SIGNS.index(sign) for sign in text.split()]
-    padded = [PADDING] * (places - len(features)) + features
+    padded = [PADDING] * (14 - len(features)) + features
     return np.eye(len(SIGNS) + 1, dtype=np.float32)[padded][None]
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import translate
-from align import Align, align, chance, reciprocal_ranks
+from align import Align, align, compute_chance, reciprocal_ranks
 from gains import Gains, make_tables
 from pretrain import PretrainText, pretrain_text
 from speechssl.artifacts import read_json
@@ -111,7 +111,7 @@ def test_chance_is_the_mean_over_all_orders(candidates, right):
     for order in permutations(range(candidates)):  # the first `right` candidates are right
         rank = 1 + min(order.index(candidate) for candidate in range(right))
         reciprocals.append(1 / rank)
-    assert chance(candidates, right) == pytest.approx(np.mean(reciprocals))
+    assert compute_chance(candidates, right) == pytest.approx(np.mean(reciprocals))
 
 
 # ---- words
@@ -258,7 +258,7 @@ def test_alignment_leaves_rows_of_every_layer_and_a_table(language_options, tmp_
     card = read_json(tmp_path / "runs/alignment/bilingual-0/card.json")
     assert card["pairs"] == 5
     assert len(card["layers"]) == 3
-    assert card["chance"] == pytest.approx(chance(5))
+    assert card["chance"] == pytest.approx(compute_chance(5))
     rows = {row.task: row for row in read_rows(tmp_path / "results.jsonl")}
     tasks = {f"alignment-{layer}" for layer in range(3)}
     assert set(rows) == tasks | {f"{task}-zero-mean" for task in tasks}

@@ -25,16 +25,16 @@ from surface import (
     Surface,
     draw_direction,
     measure_lines,
+    measure_surface,
     read_windows,
     remake_start,
-    surface,
 )
 from textside.published import END_TRAIN, HILL, RISE, has_own_table
 from textside.runs import count_steps
 
 from ...files import change_json, change_lines, refused
 
-GRID = FrameGrid(16_000, 320, 400)
+GRID = FrameGrid(sample_rate=16_000, hop=320, receptive=400)
 SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}  # options of Surface
 
 
@@ -127,22 +127,19 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
         out = tmp_path / arm
         train_dual(TrainDual(corpus=corpus, units=units, out=out, assignment=arm, qa=qa))
 
-    def measure_around(arm):
+    def make_options(arm):
         reader = tmp_path / arm
-        options = Surface(
-            corpus=corpus, reader=reader, results=results, arm=arm, units=units, **SMALL
-        )
-        surface(options)
+        return Surface(corpus=corpus, reader=reader, results=results, arm=arm, units=units, **SMALL)
 
-    measure_around("scratch")
+    measure_surface(make_options("scratch"))
     with dies_in(Losses, "_losses", 4):
-        measure_around("random")
+        measure_surface(make_options("random"))
     folder = results / "runs/dual-surface/random-0"
     before = (folder / "points.jsonl").read_text()
     assert len(before.splitlines()) == 3
     (folder / "points.jsonl").write_text(f'{before}{{"path 0.5')  # a line that a kill cut short
     capsys.readouterr()
-    measure_around("random")
+    measure_surface(make_options("random"))
     assert (folder / "points.jsonl").read_text().startswith(before)
     # lines: three points and both ends of the path; three random ones; two planes of 2 x 2
     assert "16 points" in capsys.readouterr().out
@@ -153,15 +150,7 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     assert np.shape(parts["plane"]["train"]) == (2, 2)
     assert end == pytest.approx(random["train"][random["at"].index(0.0)], abs=1e-5)
     model, layout, card = load_reader(tmp_path / "random")
-    o = Surface(
-        corpus=corpus,
-        reader=tmp_path / "random",
-        units=units,
-        results=results,
-        arm="random",
-        **SMALL,
-    )
-    windows = read_windows("train", model, layout, card, o)
+    windows = read_windows("train", model, layout, card, make_options("random"))
     losses = [float(model(**window)["loss"]) for window in windows]
     assert end == pytest.approx(np.mean(losses), abs=1e-4)
     rows = {(r.task, r.encoder): r for r in read_rows(results / "results.jsonl")}
@@ -188,7 +177,7 @@ def plateau_results(corpus, checkpoint, tmp_path):
                 eval_every=2,
                 qa=make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4),
             )
-            plateau.plateau(options)
+            plateau.measure_plateau(options)
     return results
 
 
