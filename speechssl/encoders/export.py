@@ -130,7 +130,7 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
         "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has layer norms always
         "settings": hash_json(settings),
         "left_out": list(checkpoint.left_out),
-        "taken_for_granted": list(checkpoint.guesses),
+        "taken_for_granted": list(checkpoint.assumptions),
     }
 
 
@@ -203,7 +203,7 @@ def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str
     weights, copied = checkpoint.model.state_dict(), copy.model.state_dict()
     same_weights = weights.keys() == copied.keys()
     same_weights = same_weights and all(torch.equal(weights[n], copied[n]) for n in weights)
-    is_complete = not copy.left_out and not copy.guesses
+    is_complete = not copy.left_out and not copy.assumptions
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     if checkpoint.normalise:

@@ -128,7 +128,7 @@ def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base,
     )
     checkpoint = load_checkpoint(tmp_path / "x.pt")
     assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
-    assert checkpoint.guesses == ()
+    assert checkpoint.assumptions == ()
     assert checkpoint.model.config.model_type == "hubert"
     assert checkpoint.normalise is False
 
@@ -149,7 +149,7 @@ def test_a_copy_of_s3prl_in_half_precision_is_read(base, tmp_path):
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 @pytest.mark.parametrize("size", ["base", "large"])
-def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
+def test_assumptions_are_reported(request, tmp_path, capsys, kind, size):
     state = rename_weights(request.getfixturevalue(size), kind)
     state.pop("mask_generator.mask_embedding", None)  # torchaudio's; fairseq's has another name
     torch.save(state, tmp_path / "x.pt")
@@ -163,7 +163,7 @@ def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
     ]
     if kind == "torchaudio":
         expected.append(NO_MASK)
-    assert list(checkpoint.guesses) == expected
+    assert list(checkpoint.assumptions) == expected
 
 
 # ---- torchaudio
@@ -243,7 +243,7 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     assert config.num_attention_heads == 8
     assert checkpoint.normalise == normalise
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
-    assert checkpoint.guesses == (NO_MASK,)
+    assert checkpoint.assumptions == (NO_MASK,)
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
 
 
