@@ -197,15 +197,11 @@ def load_shared_encoder(models: Path) -> SharedEncoder:
 
 
 def openvino_is_faster(model: nn.Module) -> bool:
-    """Return whether OpenVINO is faster than torch in bf16 here: it is for large encoders on
-    processors with AMX (recipes/speed)."""
-    parameters = sum(weight.numel() for weight in model.parameters())
-    return parameters >= LARGE and has_fast_openvino()
-
-
-def has_fast_openvino() -> bool:
-    """Return whether OpenVINO is installed and the processor has AMX."""
-    return bool(cpu_capabilities().get("amx_bf16")) and find_spec("openvino") is not None
+    """Return whether OpenVINO is installed, and faster than torch in bf16: it is for large encoders
+    on processors with AMX (recipes/speed)."""
+    is_large = sum(weight.numel() for weight in model.parameters()) >= LARGE
+    has_amx = bool(cpu_capabilities().get("amx_bf16"))
+    return is_large and has_amx and find_spec("openvino") is not None
 
 
 def hash_weights(model: torch.nn.Module) -> str:
