@@ -320,8 +320,8 @@ SETTINGS = (
 )
 
 
-def torchaudio_arguments(config: Any) -> dict[str, Any]:
-    """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
+def make_torchaudio_arguments(config: Any) -> dict[str, Any]:
+    """Make the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
     rows = SETTINGS if config.model_type == "wavlm" else SETTINGS[:-2]
     arguments = {name: getattr(config, hugging_face) for hugging_face, name, _ in rows}
     layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
@@ -332,8 +332,8 @@ def torchaudio_arguments(config: Any) -> dict[str, Any]:
     }
 
 
-def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
-    """Return the `cfg` of a fairseq checkpoint, as plain values."""
+def make_fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
+    """Make the `cfg` of a fairseq checkpoint, as plain values."""
     is_hubert = config.model_type == "hubert"
     layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
     model = {
