@@ -251,7 +251,8 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
     by_passage: dict[str, list[Question]] = {}
     for question in records.questions:
         by_passage.setdefault(question.passage, []).append(question)
-    languages = {_language(record) for record in (*records.passages, *records.questions)}
+    all_records: list[Passage | Question] = [*records.passages, *records.questions]
+    languages = set(map(_language, all_records))
     voices = {
         language: speakers(language, choose_voice_split(split), o.synthesiser)
         for language in sorted(languages & set(LANGUAGES))
