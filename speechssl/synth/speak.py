@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def seconds(self) -> float:
-        """The length of the reading."""
+        """Return the length of the reading."""
         return len(self.samples) / SAMPLE_RATE
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
@@ -327,9 +327,10 @@ def _speak_question(
         record["option_audio"].append(audio)
         write_flac(group.out / audio, option.samples)
     if reading is not None:
-        written, language = group.passage.written, _language(group.passage)
+        passage = group.passage
         record["answers"] = [
-            time_answer(answer, written, reading, language) for answer in question.answers
+            time_answer(answer, passage.written, reading, _language(passage))
+            for answer in question.answers
         ]
     return record
 
