@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from speechssl.audio import read_audio
-from speechssl.pretrain.data import training_data
+from speechssl.pretrain.data import list_training_data
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import load_matching_features
 
@@ -42,7 +42,7 @@ def main(recordings_list: Path, teacher: str, codebook_path: str) -> None:
         return codebook.assign(torch.cat(list(features.stream(read_audio(path)))))
 
     folders = defaultdict(list)
-    for recording in training_data(recordings_list).recordings:
+    for recording in list_training_data(recordings_list).recordings:
         elsewhere = recording.target_audio.parent.parent != recording.path.parent.parent
         if recording.anchors is not None and elsewhere:
             folders[recording.path.parent].append(recording)

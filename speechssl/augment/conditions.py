@@ -292,17 +292,17 @@ class Distorter:
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
         """Draw the noise (n,) of a step, or its impulse response (M,), with the recordings that it
         is taken from. The noise is empty for a step that needs neither."""
-        rng = partial(signal.generator, self.seed)
+        rng_of = partial(signal.generator, self.seed)
         match step.name:
             case "noise":
                 return self._bank(step.kind).draw(utterance_id, n)
             case "reverb":
-                return DrawnNoise(signal.room_impulse(rng("reverb", utterance_id), *step.values))
+                return DrawnNoise(signal.room_impulse(rng_of("reverb", utterance_id), *step.values))
             case "rooms":
-                return DrawnNoise(signal.draw_room(rng("rooms", utterance_id)))
+                return DrawnNoise(signal.draw_room(rng_of("rooms", utterance_id)))
             case "rir":
                 files = self._files(step)
-                file = files[int(rng("rir", utterance_id).integers(len(files)))]
+                file = files[int(rng_of("rir", utterance_id).integers(len(files)))]
                 return DrawnNoise(read_cached(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
 

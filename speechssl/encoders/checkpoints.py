@@ -20,11 +20,10 @@ from typing import Any
 import torch
 
 from speechssl.artifacts import read_json
-from speechssl.encoders.unpickle import plain, read_pt
+from speechssl.encoders.unpickle import read_pt, replace_stand_ins
 from speechssl.errors import InputError, first_line
 from speechssl.schema import convert
 
-KINDS = ("huggingface", "torchaudio", "fairseq")
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
 LAYER = "encoder.layers.{n}."
 # Names of a module in Hugging Face, and in torchaudio or fairseq. The first row that matches is
@@ -223,25 +222,27 @@ def make_config(
     """
     shapes: list[tuple[int, ...]] = []
     while f"{CONV}{len(shapes)}.conv.weight" in state:
-        shapes.append(shape(state, f"{CONV}{len(shapes)}.conv.weight", where))  # (C', C, K)
-    kernels = tuple(k for _, _, k in shapes)
-    width = shape(state, PROJECTION + "weight", where)[0]
-    _, grouped, positions = shape(state, POSITIONS, where)
-    feed_forward = shape(state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where)
+        shapes.append(read_shape(state, f"{CONV}{len(shapes)}.conv.weight", where))  # (C', C, K)
+    kernels = tuple(kernel for _, _, kernel in shapes)
+    width, _ = read_shape(state, PROJECTION + "weight", where)
+    _, group_width, positions_kernel = read_shape(state, POSITIONS, where)
+    feed_forward_width, _ = read_shape(
+        state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where
+    )
     norm = stated.norm or "group"
-    guesses = []
+    assumptions = []
     strides = stated.strides
     if strides is None and kernels == KERNELS:
         strides = STRIDES
-        guesses.append("strides 5 2 2 2 2 2 2")
+        assumptions.append("strides 5 2 2 2 2 2 2")
     heads = stated.heads
-    constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
+    gru_constant = state.get("encoder.layers.0.attention.gru_rel_pos_const")
     if heads is None:
-        if constant is not None and constant.ndim == 4:  # of WavLM, (1, heads, 1, 1)
-            heads = constant.shape[1]
+        if gru_constant is not None and gru_constant.ndim == 4:  # of WavLM, (1, heads, 1, 1)
+            heads = gru_constant.shape[1]
         elif width % HEAD_WIDTH == 0:
             heads = width // HEAD_WIDTH
-        guesses.append(f"{heads} heads")
+        assumptions.append(f"{heads} heads")
     if strides is None or len(strides) != len(shapes) or not heads or width % heads:
         raise InputError(
             f"{where} has {len(shapes)} convolutions of kernels {kernels} and the width {width}, "
@@ -251,16 +252,16 @@ def make_config(
     pre_norm = stated.pre_norm
     if pre_norm is None:  # published models have both kinds of layer norms, or neither
         pre_norm = norm == "layer"
-        guesses.append(f"layer norm {'before' if pre_norm else 'after'} attention")
+        assumptions.append(f"layer norm {'before' if pre_norm else 'after'} attention")
     normalise = stated.normalise
     if normalise is None:
         normalise = norm == "layer"
-        guesses.append(f"input {'' if normalise else 'not '}normalised")
+        assumptions.append(f"input {'' if normalise else 'not '}normalised")
     relative = {}
     if stated.model_type == "wavlm":
         if stated.max_distance is None:
-            guesses.append(f"relative positions up to {MAX_DISTANCE} frames")
-        buckets = shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)[0]
+            assumptions.append(f"relative positions up to {MAX_DISTANCE} frames")
+        buckets, _ = read_shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)
         relative = {
             "num_buckets": buckets,
             "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
@@ -278,16 +279,16 @@ def make_config(
         hidden_size=width,
         num_hidden_layers=len(layers),
         num_attention_heads=heads,
-        intermediate_size=feed_forward[0],
-        num_conv_pos_embeddings=positions,
-        num_conv_pos_embedding_groups=width // max(grouped, 1),
+        intermediate_size=feed_forward_width,
+        num_conv_pos_embeddings=positions_kernel,
+        num_conv_pos_embedding_groups=width // max(group_width, 1),
         do_stable_layer_norm=pre_norm,
         **relative,
     )
-    return config, normalise, guesses
+    return config, normalise, assumptions
 
 
-def shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
+def read_shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
     """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a linear map. Raises
     InputError for a weight that is missing or has other axes."""
     axes = 3 if "conv" in name else 2
@@ -319,8 +320,8 @@ SETTINGS = (
 )
 
 
-def torchaudio_arguments(config: Any) -> dict[str, Any]:
-    """Return the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
+def make_torchaudio_arguments(config: Any) -> dict[str, Any]:
+    """Make the arguments of `torchaudio.models.wav2vec2_model` (of a WavLM: `wavlm_model`)."""
     rows = SETTINGS if config.model_type == "wavlm" else SETTINGS[:-2]
     arguments = {name: getattr(config, hugging_face) for hugging_face, name, _ in rows}
     layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
@@ -331,8 +332,8 @@ def torchaudio_arguments(config: Any) -> dict[str, Any]:
     }
 
 
-def fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
-    """Return the `cfg` of a fairseq checkpoint, as plain values."""
+def make_fairseq_settings(config: Any, normalise: bool) -> dict[str, Any]:
+    """Make the `cfg` of a fairseq checkpoint, as plain values."""
     is_hubert = config.model_type == "hubert"
     layers = zip(config.conv_dim, config.conv_kernel, config.conv_stride, strict=True)
     model = {
@@ -382,12 +383,12 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     state = _split_projections(weights.state)
     state = rename(state, weights.kind, norm or "group")
     # fairseq has no projection between equal widths
-    width = shape(state, "encoder.layers.0.attention.q_proj.weight", where)[0]
+    width, _ = read_shape(state, "encoder.layers.0.attention.q_proj.weight", where)
     if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
         state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     no_mask = [] if MASK in state else [NO_MASK]
     state.setdefault(MASK, torch.zeros(width))
-    config, normalise, guesses = make_config(replace(stated, norm=norm), state, where)
+    config, normalise, assumptions = make_config(replace(stated, norm=norm), state, where)
     # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
@@ -405,7 +406,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
             f"{where} does not have the weights of a {config.model_type} model ({reason}); fetch "
             "or make it again"
         ) from error
-    return model.eval().requires_grad_(False), normalise, guesses + no_mask
+    return model.eval().requires_grad_(False), normalise, assumptions + no_mask
 
 
 def _norm_of(names: set[str], stated: str | None) -> str | None:
@@ -489,7 +490,7 @@ def read_file(path: Path) -> Weights:
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
-        stated = read_fairseq_architecture(plain(settings), str(path))
+        stated = read_fairseq_architecture(replace_stand_ins(settings), str(path))
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)

@@ -19,10 +19,10 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import (
     MASK,
     Architecture,
-    fairseq_settings,
+    make_fairseq_settings,
+    make_torchaudio_arguments,
     read_weights,
     rename,
-    torchaudio_arguments,
 )
 from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.hubert import is_known
@@ -130,7 +130,7 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
         "norm": getattr(config, "feat_extract_norm", "layer"),  # data2vec has layer norms always
         "settings": hash_json(settings),
         "left_out": list(checkpoint.left_out),
-        "taken_for_granted": list(checkpoint.guesses),
+        "taken_for_granted": list(checkpoint.assumptions),
     }
 
 
@@ -161,7 +161,7 @@ def _write_torchaudio(checkpoint: Checkpoint, written: Path, card: dict[str, Any
     state = _rename_weights(checkpoint, "torchaudio")
     card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
     torch.save(state, written)
-    write_json(written.with_suffix(".json"), torchaudio_arguments(checkpoint.model.config))
+    write_json(written.with_suffix(".json"), make_torchaudio_arguments(checkpoint.model.config))
     write_json(_card_file(written, "torchaudio"), card)  # needed to read the file
 
 
@@ -179,7 +179,7 @@ def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) 
                 "fairseq's own models have no projection between equal widths, and will not take "
                 "this one"
             )
-    settings = fairseq_settings(config, checkpoint.normalise)
+    settings = make_fairseq_settings(config, checkpoint.normalise)
     torch.save({"args": None, "cfg": settings, "model": state}, written)
 
 
@@ -203,7 +203,7 @@ def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str
     weights, copied = checkpoint.model.state_dict(), copy.model.state_dict()
     same_weights = weights.keys() == copied.keys()
     same_weights = same_weights and all(torch.equal(weights[n], copied[n]) for n in weights)
-    is_complete = not copy.left_out and not copy.guesses
+    is_complete = not copy.left_out and not copy.assumptions
     samples = np.random.default_rng(0).standard_normal(SECONDS * SAMPLE_RATE)
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     if checkpoint.normalise:
@@ -238,7 +238,7 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
     make = torchaudio.models.wav2vec2_model
     if config.model_type == "wavlm":
         make = torchaudio.models.wavlm_model
-    model = make(**torchaudio_arguments(config))
+    model = make(**make_torchaudio_arguments(config))
     model.load_state_dict(weights)
     layer_0: Layers = []
     model.encoder.transformer.layers[0].register_forward_pre_hook(

@@ -53,7 +53,7 @@ def is_known(config: Any) -> bool:
     )
 
 
-def check_known(model: Any, name: str = "the encoder") -> None:
+def check_known(model: Any, name: str) -> None:
     """Raise InputError for an architecture that cannot be trained here. Call it before any work."""
     if not is_known(model.config):
         raise InputError(
@@ -88,10 +88,8 @@ def training_states(
     vector. last: None for all layers. lengths: (B,) samples of each utterance, at least one
     receptive field; None: there is no padding. The samples after them are padding, on which none of
     the utterance's frames depends (`frames_of_samples` gives their number).
-    It computes in autocast's type where autocast is on. Raises InputError for an architecture that
-    `is_known` does not know.
+    It computes in autocast's type where autocast is on. model: one that `check_known` accepts.
     """
-    check_known(model)
     kind = samples.device.type
     dtype = next(model.parameters()).dtype
     if torch.is_autocast_enabled(kind):

@@ -72,7 +72,7 @@ DECISIVE = (
     "hidden_act",
     "feat_extract_activation",
 )
-OTHERWISE = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # for messages
+OTHER_SOURCES = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # for messages
 PRECISIONS = ("fp32", "bf16")
 # Parameters of a model for which OpenVINO may be faster than torch; HuBERT base has 94 million.
 LARGE = 50_000_000
@@ -197,15 +197,11 @@ def load_shared_encoder(models: Path) -> SharedEncoder:
 
 
 def openvino_is_faster(model: nn.Module) -> bool:
-    """Return whether OpenVINO is faster than torch in bf16 here: it is for large encoders on
-    processors with AMX (recipes/speed)."""
-    parameters = sum(weight.numel() for weight in model.parameters())
-    return parameters >= LARGE and has_fast_openvino()
-
-
-def has_fast_openvino() -> bool:
-    """Return whether OpenVINO is installed and the processor has AMX."""
-    return bool(cpu_capabilities().get("amx_bf16")) and find_spec("openvino") is not None
+    """Return whether OpenVINO is installed, and faster than torch in bf16: it is for large encoders
+    on processors with AMX (recipes/speed)."""
+    is_large = sum(weight.numel() for weight in model.parameters()) >= LARGE
+    has_amx = bool(cpu_capabilities().get("amx_bf16"))
+    return is_large and has_amx and find_spec("openvino") is not None
 
 
 def hash_weights(model: torch.nn.Module) -> str:
@@ -230,7 +226,7 @@ class Checkpoint:
     card: dict[str, Any]
     kind: str = "huggingface"  # the library whose format the weights had
     left_out: tuple[str, ...] = ()  # weights that are not the encoder's
-    guesses: tuple[str, ...] = ()  # in words, settings that were not stated and have been assumed
+    assumptions: tuple[str, ...] = ()  # in words, settings that no file states
 
 
 def load_checkpoint(
@@ -246,7 +242,7 @@ def load_checkpoint(
     name = find_encoder(name)
     if str(name).startswith(BUNDLE) or Path(name).is_file():
         weights = read_weights(name)
-        model, normalise, guesses = translate(weights, overrides)
+        model, normalise, assumptions = translate(weights, overrides)
         loaded = Checkpoint(
             name=weights.name,
             model=model,
@@ -254,7 +250,7 @@ def load_checkpoint(
             card=weights.card,
             kind=weights.kind,
             left_out=tuple(weights.left_out),
-            guesses=tuple(guesses),
+            assumptions=tuple(assumptions),
         )
     elif overrides != Architecture():
         raise InputError(
@@ -267,9 +263,9 @@ def load_checkpoint(
         names = list_first(loaded.left_out)
         note = f"{len(loaded.left_out)} weights beside the encoder's are not needed ({names})"
         tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
-    if loaded.guesses:
-        note = f"does not state all settings; assumed: {', '.join(loaded.guesses)}"
-        if any(guess.endswith("normalised") for guess in loaded.guesses):
+    if loaded.assumptions:
+        note = f"does not state all settings; assumed: {', '.join(loaded.assumptions)}"
+        if any(x.endswith("normalised") for x in loaded.assumptions):
             note += (
                 '; if its authors say otherwise, state "do_normalize" in a '
                 "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
@@ -291,7 +287,7 @@ def find_encoder(name: str | Path) -> str | Path:
 
 def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
     """Load a model of Hugging Face. name: its folder, or its name on the hub."""
-    folder = checkpoint_folder(name, "speech encoder", OTHERWISE)
+    folder = checkpoint_folder(name, "speech encoder", OTHER_SOURCES)
     title = folder.name if Path(name).is_dir() else str(name)
     card = _read_card(folder)
     if weights_alone:
@@ -299,17 +295,17 @@ def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
         if checkpoint:
             return checkpoint
     config = _read_config(folder)
-    normalise, guesses = _is_normalised(folder, config)
+    normalise, assumptions = _is_normalised(folder, config)
     # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     model, left_out, has_mask = _read_model(folder, config)
     if not has_mask:
         torch.nn.init.zeros_(getattr(model, MASK))
-        guesses.insert(0, NO_MASK)
+        assumptions.insert(0, NO_MASK)
     if config.model_type == "whisper":
         model = getattr(model, "encoder", model)  # without its decoder
     model.eval().requires_grad_(False)
-    return Checkpoint(title, model, normalise, card, "huggingface", left_out, tuple(guesses))
+    return Checkpoint(title, model, normalise, card, "huggingface", left_out, tuple(assumptions))
 
 
 def _read_card(folder: Path) -> dict[str, Any]:
@@ -361,7 +357,7 @@ def _read_config(folder: Path) -> Any:
         # transformers and huggingface_hub raise many kinds for a damaged config
         raise InputError(
             f"found no speech encoder at {folder} ({first_line(error)}); give a folder with "
-            f"config.json and model.safetensors{OTHERWISE}, or a hub id (OWNER/NAME)"
+            f"config.json and model.safetensors{OTHER_SOURCES}, or a hub id (OWNER/NAME)"
         ) from error
     if config.model_type not in MODEL_TYPES:
         raise InputError(

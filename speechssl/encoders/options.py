@@ -1,4 +1,4 @@
-"""The options of `speechssl convert`."""
+"""This module holds the options of `speechssl convert`."""
 
 from __future__ import annotations
 

@@ -70,15 +70,16 @@ def load_s3prl(name: str) -> SpeechEncoder:
     loaded, or layers that differ in width or frame rate.
     """
     entry, _, path = name.removeprefix(PREFIX).partition("@")
-    python, legacy = random.getstate(), np.random.get_state()
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
             upstream = _make_upstream(name, entry, path)
             states = run(upstream, _noise(SAMPLE_RATE))
             grid = _find_grid(upstream) if len({tuple(x.shape) for x in states}) == 1 else None
     finally:  # s3prl seeds the generators and uses them
-        random.setstate(python)
-        np.random.set_state(legacy)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
     if grid is None:
         raise InputError(
             f"the layers of {name} differ in width, or have no constant frame rate; choose another "
@@ -135,39 +136,42 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
     """Find the grid that gives as many frames as the upstream does; None where the upstream has no
     constant frame rate.
 
-    The lengths at which one frame more appears are one hop apart. They also give the receptive
-    field, less the padding of the upstream: if that is the same at both ends, the frames are where
-    this grid has them.
+    The lengths (in samples) at which one frame more appears are one hop apart. They also give the
+    receptive field, less the padding of the upstream: if that is the same at both ends, the frames
+    are where this grid has them.
     """
 
     @cache
-    def count(samples: int) -> int:
+    def count_frames(samples: int) -> int:
         try:
             return len(run(upstream, _noise(samples))[0])
         except (RuntimeError, ValueError, AssertionError):  # too short for the upstream
             return 0
 
-    def next_step(start: int) -> int:
+    def find_longer(start: int) -> int:
         """Return the smallest length above `start` that has more frames."""
+        frames = count_frames(start)
         width = 2 * SAMPLE_RATE  # of the search
         for smaller_width in (640, 320, 160):
-            if count(start + smaller_width) > count(start):
+            if count_frames(start + smaller_width) > frames:
                 width = smaller_width
-        return start + bisect.bisect_right(range(start, start + width), count(start), key=count)
+        lengths = range(start, start + width)
+        return start + bisect.bisect_right(lengths, frames, key=count_frames)
 
-    # The length `step` has one frame more than `step` - 1. Most front ends see 25 ms (400 samples),
+    # `length` has one frame more than `length` - 1. Most front ends see 25 ms (400 samples),
     # unpadded, so that the first guess is right.
     hop = upstream.get_downsample_rates("hidden_states")
-    step = 400 + 10 * hop
-    if count(step - 1) + 1 != count(step):
-        long_enough = next((n for n in (4_000, 16_000) if count(n)), 48_000)
-        step = next_step(long_enough)
-    is_next_step = count(step + hop) == count(step) + 1
-    if not is_next_step or count(step + hop - 1) != count(step):
-        hop = next_step(step) - step
-    grid = FrameGrid(SAMPLE_RATE, hop, receptive=step - (count(step) - 1) * hop)
-    lengths = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
-    fits = all(grid.frames(step + n) == count(step + n) for n in lengths)
+    length = 400 + 10 * hop
+    frames = count_frames(length)
+    if count_frames(length - 1) + 1 != frames:
+        long_enough = next((n for n in (4_000, 16_000) if count_frames(n)), 48_000)
+        length = find_longer(long_enough)
+        frames = count_frames(length)
+    if count_frames(length + hop) != frames + 1 or count_frames(length + hop - 1) != frames:
+        hop = find_longer(length) - length
+    grid = FrameGrid(SAMPLE_RATE, hop, receptive=length - (frames - 1) * hop)
+    offsets = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
+    fits = all(grid.frames(length + n) == count_frames(length + n) for n in offsets)
     return grid if fits and grid.receptive >= 0 else None
 
 
@@ -350,7 +354,7 @@ def stand_in_for_programs() -> None:
     import torchaudio
 
     if find_spec("torchcodec") is None:
-        torchaudio.load = load
+        torchaudio.load = load_audio
     # the stand-in of `import_hub`, if torchaudio has none
     effects: Any = torchaudio.sox_effects
     if not hasattr(effects, "__file__"):
@@ -363,7 +367,7 @@ def stand_in_for_programs() -> None:
     _stand_in_module("catalyst.data.sampler", sampler, _raising(f"catalyst.{sampler}"))
 
 
-def load(
+def load_audio(
     uri: str | Path, frame_offset: int = 0, num_frames: int = -1, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, int]:
     """Do what `torchaudio.load` does, through libsndfile: (C, N) float32 and the rate in Hz."""
@@ -375,7 +379,7 @@ def apply_effects_file(
     path: str | Path, effects: Effects, *_: Any, **__: Any
 ) -> tuple[torch.Tensor, int]:
     """Do what `torchaudio.sox_effects.apply_effects_file` does: (C, N) float32 and the rate."""
-    return apply_effects_tensor(*load(path), effects)
+    return apply_effects_tensor(*load_audio(path), effects)
 
 
 def apply_effects_tensor(

@@ -162,26 +162,26 @@ def read_pt(path: Path) -> Any:
         ) from error
 
 
-def plain(value: Any) -> Any:
-    """Return settings with the values of stand-ins in their place: dictionaries, lists, numbers and
-    text."""
+def replace_stand_ins(value: Any) -> Any:
+    """Replace every stand-in in fairseq's settings by the value that it holds: a dictionary, list,
+    number or text."""
     if isinstance(value, dict):
         items = {}
         for key, item in value.items():
             if isinstance(key, (str, int, Inert)):
-                items[plain(key)] = plain(item)
+                items[replace_stand_ins(key)] = replace_stand_ins(item)
         return items
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [replace_stand_ins(item) for item in value]
     if not isinstance(value, Inert):
         return value
     state = value.state[0] if isinstance(value.state, tuple) and value.state else value.state
     # omegaconf's containers have their content in one attribute, its nodes in another
     if isinstance(state, dict):
-        return plain(state.get("_content", state.get("_val", state)))
+        return replace_stand_ins(state.get("_content", state.get("_val", state)))
     if value.items:
-        return plain(value.items)
-    return plain(value.args[-1]) if value.args else None  # the value or name of an enum
+        return replace_stand_ins(value.items)
+    return replace_stand_ins(value.args[-1]) if value.args else None  # the value or name of an enum
 
 
 # ---- codebooks of joblib: a pickle of the estimator, in which every array is a wrapper followed by

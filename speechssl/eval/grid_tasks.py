@@ -136,7 +136,7 @@ class HeadTask(GridTask):
         self.utterances = [utterances[item.id] for item in self.items]
         self.card = {
             "task": data.task,
-            "weights": head.weights,
+            "weights": head.weights_hash,
             "classes": data.classes,
             "encoder": encoder_card(encoder),
             "data": data.hash,

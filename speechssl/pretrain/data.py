@@ -1,6 +1,6 @@
 """Pre-training learns from batches of random crops: their samples, and the cluster of every frame.
 
-`training_data` lists the recordings, `pack_audio` writes their samples into one array,
+`list_training_data` lists the recordings, `pack_audio` writes their samples into one array,
 `fit_targets` and `write_targets` give every frame its cluster, and `Cropper` makes a batch.
 Letters: B crops, N samples, T frames.
 """
@@ -88,7 +88,7 @@ class TrainingData:
     card: dict[str, Any]  # of the corpus, where there is one
 
 
-def training_data(
+def list_training_data(
     source: Path, recordings: int | None = None, reference: bool = True, seed: int = 0
 ) -> TrainingData:
     """Read the passages of a prepared corpus's training split, or the recordings of a manifest or
@@ -428,7 +428,7 @@ class Cropper:
     # probability that the beginning and the end of a crop are silenced, before it is distorted
     silence: float = 0.0
     # makes a second version of every crop, which `distort` then distorts independently of the first
-    second: TrainingDistortions | None = None
+    second_version: TrainingDistortions | None = None
 
     def __call__(self, step: int) -> Batch:
         """Return samples (B, N), normalised where the encoder wants it, labels (B, T) and mask
@@ -436,7 +436,7 @@ class Cropper:
 
         With distortions the batch has the domains (B,), the `step` (updates so far), the `progress`
         of the training from 0 to 1, and with `clean` clean_samples (B, N); with a second version it
-        has `second` (B, N) and `step`.
+        has `second_samples` (B, N) and `step`.
         """
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
@@ -454,8 +454,8 @@ class Cropper:
         }
         update = torch.tensor(step // self.accumulation)
         progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
-        if self.second is not None:
-            batch["second"] = stack(self._second_versions(samples, step, progress))
+        if self.second_version is not None:
+            batch["second_samples"] = stack(self._second_versions(samples, step, progress))
             batch["step"] = update
         if self.distort is None:
             batch["samples"] = stack(samples)
@@ -483,10 +483,10 @@ class Cropper:
         self, samples: Sequence[np.ndarray], step: int, progress: float
     ) -> list[np.ndarray]:
         """Return the second version of every crop; with `distort` it is distorted too."""
-        assert self.second is not None
+        assert self.second_version is not None
         versions = []
         for row, crop in enumerate(samples):
-            version, _ = self.second.apply(crop, (self.seed, step, row, 1), progress)
+            version, _ = self.second_version.apply(crop, (self.seed, step, row, 1), progress)
             if self.distort is not None:
                 version, _ = self.distort.apply(version, (self.seed, step, row, 2), progress)
             versions.append(version)
@@ -561,19 +561,19 @@ class Cropper:
     ) -> np.ndarray:
         """Normalise a version of a crop by mean and variance of its recording, changed by as much
         as the version changed those of the crop."""
-        mean, variance = self._moments(int(recording))
-        mean_before, variance_before = moments(crop)
-        mean_after, variance_after = moments(version)
+        mean, variance = self._recording_moments(int(recording))
+        mean_before, variance_before = mean_and_variance(crop)
+        mean_after, variance_after = mean_and_variance(version)
         mean += mean_after - mean_before
         variance *= (variance_after + FLOOR) / (variance_before + FLOOR)
         return (version - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
 
-    def _moments(self, recording: int) -> tuple[float, float]:
+    def _recording_moments(self, recording: int) -> tuple[float, float]:
         """Return mean and variance of a recording, for samples within -1 and 1. They are computed
         once."""
         if recording not in self._known_moments:
             first, last = self.data.sample_bounds[recording : recording + 2]
-            mean, variance = moments(self.data.samples[first:last])
+            mean, variance = mean_and_variance(self.data.samples[first:last])
             self._known_moments[recording] = mean / 32768, variance / 32768**2
         return self._known_moments[recording]
 
@@ -582,7 +582,7 @@ class Cropper:
         return {}
 
 
-def moments(samples: np.ndarray) -> tuple[float, float]:
+def mean_and_variance(samples: np.ndarray) -> tuple[float, float]:
     """Return mean and variance, computed in float64 as by `SpeechEncoder.wave`."""
     samples = samples.astype(np.float64)
     mean = samples.mean()

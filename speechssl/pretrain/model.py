@@ -160,30 +160,30 @@ class HubertPretraining(nn.Module):
         return loss / count, right / count
 
 
-def save_label_head(model: Any, folder: Path, codebook: str) -> None:
+def save_label_head(model: Any, folder: Path, codebook_hash: str) -> None:
     """Write projection and label embeddings of a `HubertPretraining` into the folder of its
-    encoder. codebook: its hash."""
+    encoder. codebook_hash: of the codebook whose clusters it predicts."""
     heads = {n: v for n, v in model.state_dict().items() if n.startswith(("labels", "project."))}
     weights = {name: value.float().cpu().contiguous() for name, value in heads.items()}
     with replacing(folder / LABEL_HEAD) as temporary:
-        save_file(weights, temporary, {"codebook": codebook})
+        save_file(weights, temporary, {"codebook": codebook_hash})
 
 
-def restore_label_head(model: Any, start: str, codebook: str) -> None:
+def restore_label_head(model: Any, start: str, codebook_hash: str) -> None:
     """Load the label head beside the encoder `start` where it is for this codebook; else keep the
     new one, and report it on stderr."""
     folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
     if (folder / LABEL_HEAD).is_file():
         with safe_open(folder / LABEL_HEAD, "pt") as file:
-            head_codebook = file.metadata()["codebook"]
+            head_codebook_hash = file.metadata()["codebook"]
         state = load_file(folder / LABEL_HEAD)
-        if head_codebook == codebook and state["labels"].shape == model.labels.shape:
+        if head_codebook_hash == codebook_hash and state["labels"].shape == model.labels.shape:
             model.load_state_dict(state, strict=False)
             return
     if is_main():
         tqdm.write(
-            f"{start} has no label head for the codebook {codebook}; one for {len(model.labels)} "
-            "clusters was made",
+            f"{start} has no label head for the codebook {codebook_hash}; one for "
+            f"{len(model.labels)} clusters was made",
             file=sys.stderr,
         )
 
@@ -385,11 +385,12 @@ class ContrastiveBatches:
         batch.pop("labels", None)
         batch["mask"] = torch.from_numpy(mask)
         batch["negatives"] = torch.from_numpy(negatives)
-        batch["temperature"] = torch.tensor(temperature(self.contrast, step // self.accumulation))
+        temperature = anneal_temperature(self.contrast, step // self.accumulation)
+        batch["temperature"] = torch.tensor(temperature)
         return batch
 
 
-def temperature(contrast: Contrast, update: int) -> float:
+def anneal_temperature(contrast: Contrast, update: int) -> float:
     """Return the temperature of the Gumbel softmax at an update, counted from 0 (section 4.2)."""
     falling = contrast.temperature_start * contrast.temperature_decay**update
     return max(falling, contrast.temperature_floor)
@@ -491,10 +492,8 @@ def load_heads(
     complete = Wav2Vec2ForPreTraining.from_pretrained(
         checkpoint_folder(source, "speech encoder"), dtype=torch.float32
     )
-    values = {}
-    for field, config_name in CONFIG_NAMES.items():
-        values[field] = getattr(complete.config, config_name)
-    return complete, values
+    config = complete.config
+    return complete, {field: getattr(config, name) for field, name in CONFIG_NAMES.items()}
 
 
 # ---- auxiliary losses of training on distorted speech: a teacher on the clean signal, and a
@@ -509,7 +508,7 @@ def load_heads(
 # which is ours.
 
 
-class Reverse(torch.autograd.Function):
+class ReverseGradient(torch.autograd.Function):
     """This function returns the values themselves, and multiplies their gradient by -weight (a
     scalar tensor)."""
 
@@ -555,7 +554,7 @@ class DomainAdversary(nn.Module):
         features = layers[self.layer].mean(1).float()
         sign: Tensor | float = 1.0
         if self.adversary.domain_adversary_mode == "reversal":
-            logits = self.classifier(Reverse.apply(features, weight))
+            logits = self.classifier(ReverseGradient.apply(features, weight))
         elif int(batch["step"]) % 2 == 0:
             logits = self.classifier(features.detach())
         else:  # an odd step of `alternating` trains the encoder

@@ -1,5 +1,5 @@
 """This module holds the options of `speechssl pretrain`: HuBERT, wav2vec 2.0, continual
-pre-training and Spin.
+pre-training, Spin and recognisers of phones.
 
 A default of OF_SIZE stands for the value of --size, or of the checkpoint that training continues;
 `run.apply_size` fills it in.
@@ -241,8 +241,9 @@ def _check_targets(targets: Targets, teacher: str | None) -> None:
     where MFCCs are clustered."""
     given = changed_options(targets)
     if targets.codebook:
-        fitting = ("layer", "smooth", "clusters", "share", "budget", "starts")
-        refuse_given(fitting, given, "with a codebook")
+        refuse_given(
+            ("layer", "smooth", "clusters", "share", "budget", "starts"), given, "with a codebook"
+        )
     if teacher == "mfcc":
         refuse_given(("layer", "smooth", "teacher_precision"), given, "with MFCCs")
 
@@ -277,10 +278,10 @@ class Hubert(Pretraining):
     """
 
     size: Size = option("small", SIZE)
-    teacher: str | None = option(
-        None,
+    teacher: str = option(
+        "mfcc",
         "model whose clusters are the targets: mfcc, or the HuBERT of the previous "
-        f"iteration ({ENCODERS}); default: mfcc",
+        f"iteration ({ENCODERS})",
     )
     start: str | None = option(
         None, f"HuBERT to start from: {CHECKPOINTS}; default: random weights"
@@ -291,7 +292,7 @@ class Hubert(Pretraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_targets(self.targets, self.teacher or "mfcc")
+        _check_targets(self.targets, self.teacher)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +360,7 @@ class Continue(Pretraining):
     targets: Targets = group(Targets(), "targets of a HuBERT")
     prediction: Prediction = group(Prediction(), "targets of a HuBERT")
     contrast: Contrast = group(Contrast(), "contrastive loss of a wav2vec 2.0")
-    training: TrainingOptions = group(TrainingOptions(1500, 3e-4, 100), "training")
+    training: TrainingOptions = group(TrainingOptions(steps=1500, learning_rate=3e-4), "training")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -455,7 +456,10 @@ class Spin:
     )
     labels: PseudoLabels = group(PseudoLabels(), "pseudo-labels")
     training: TrainingOptions = group(
-        TrainingOptions(5000, 1e-4, 2500, weight_decay=1e-6, clip=10.0), "training"
+        TrainingOptions(
+            steps=5000, learning_rate=1e-4, warmup_steps=2500, weight_decay=1e-6, clip=10.0
+        ),
+        "training",
     )
 
     def __post_init__(self) -> None:
@@ -493,7 +497,9 @@ class Phones:
         without=("snr_range_end",),
     )
     training: TrainingOptions = group(
-        TrainingOptions(1500, 5e-4, 100, bf16=False, save_every=100), "training", without=("bf16",)
+        TrainingOptions(steps=1500, learning_rate=5e-4, bf16=False, save_every=100),
+        "training",
+        without=("bf16",),
     )
 
     def __post_init__(self) -> None:

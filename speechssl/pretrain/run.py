@@ -39,8 +39,8 @@ from speechssl.pretrain.data import (
     TrainingData,
     check_crops,
     fit_targets,
+    list_training_data,
     pack_audio,
-    training_data,
     write_targets,
 )
 from speechssl.pretrain.model import (
@@ -182,12 +182,12 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
 
 
 def hubert_config(size: str) -> HubertConfig:
-    """Return the architecture of a HuBERT from scratch."""
+    """Return transformers' config of a new HuBERT. size: small, base or large."""
     return HubertConfig(**_architecture("hubert", size))
 
 
 def wav2vec2_config(size: str) -> Wav2Vec2Config:
-    """Return the architecture of a wav2vec 2.0 from scratch, with its heads."""
+    """Return transformers' config of a new wav2vec 2.0 with heads. size: small, base or large."""
     return Wav2Vec2Config(**_architecture("wav2vec2", size))
 
 
@@ -235,9 +235,8 @@ def fill_in(options: Any, values: Mapping[str, Any]) -> Any:
 def _hubert_values(o: Hubert) -> dict[str, Any]:
     """Return the settings of the first iteration, or with a teacher those of the last."""
     iterations = PRESETS["hubert"][o.size]["iterations"]
-    teacher = o.teacher or "mfcc"
-    values = iterations[0 if teacher == "mfcc" else -1] | {"teacher": teacher}
-    if teacher == "mfcc" and "layer" in values:
+    values = iterations[0 if o.teacher == "mfcc" else -1]
+    if o.teacher == "mfcc" and "layer" in values:
         raise InputError(
             f"HuBERT {o.size} needs another HuBERT as teacher; give one with --teacher, such as "
             "facebook/hubert-base-ls960"
@@ -319,12 +318,12 @@ class PretrainingRun:
     options: Options
     data: TrainingData
     distort: TrainingDistortions | None
-    # inputs that decide the result beside options, recordings and distortions: Spin's voices
-    more: dict[str, Any]
+    # other inputs that decide the result: the card of Spin's voices
+    further_inputs: dict[str, Any]
 
     def stage(self) -> AbstractContextManager[Stage]:
         """Begin or resume the run."""
-        options = decisive_options(self.options, self.distort, hash_model) | self.more
+        options = decisive_options(self.options, self.distort, hash_model) | self.further_inputs
         inputs = {"data": self.data.hash, "options": options}
         return stage(self.options.out, inputs, grows=STEPS, card=CARD)
 
@@ -335,7 +334,7 @@ class PretrainingRun:
         normalise: bool,
         *,
         clean: bool = False,
-        second: TrainingDistortions | None = None,
+        second_version: TrainingDistortions | None = None,
     ) -> Cropper:
         """Make the batches; see `Cropper`. Spin and phones mask nothing."""
         o = self.options
@@ -352,7 +351,7 @@ class PretrainingRun:
             horizon=o.training.horizon or o.training.steps,
             accumulation=o.training.accumulation,
             silence=o.distortion.silence,
-            second=second,
+            second_version=second_version,
         )
 
     def pack_crops(self, grid: FrameGrid) -> Path:
@@ -404,20 +403,20 @@ class PretrainingRun:
     def write_card(self, facts: dict[str, Any]) -> None:
         """Write the card of the encoder, which marks the run as done, after all other files. facts:
         its entries about the training."""
-        options = decisive_options(self.options, self.distort, name_model) | self.more
+        options = decisive_options(self.options, self.distort, name_model) | self.further_inputs
         card = {"options": options, "corpus": self.data.card, "files": file_hashes(self.folder)}
         write_json(self.folder / "card.json", card | facts)
 
 
-def prepare_run(o: Options, reference: bool = False, **more: Any) -> PretrainingRun:
-    """Make the distortions and list the recordings of a run. more: see `PretrainingRun`.
+def prepare_run(o: Options, reference: bool = False, **further_inputs: Any) -> PretrainingRun:
+    """Make the distortions and list the recordings of a run. further_inputs: see `PretrainingRun`.
 
     reference: whether targets come from reference readings, where there are any.
     """
     check_share(o.batches.crops)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
-    data = training_data(o.source, o.recordings, reference, o.training.seed)
-    return PretrainingRun(o, data, distort, more)
+    data = list_training_data(o.source, o.recordings, reference, o.training.seed)
+    return PretrainingRun(o, data, distort, further_inputs)
 
 
 def print_encoder(o: Options) -> None:

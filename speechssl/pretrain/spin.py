@@ -99,17 +99,17 @@ def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tenso
 
 
 class SpinPretraining(nn.Module):
-    """Spin adds to an encoder the projection of one of its layers, a codebook, and with `labels` a
-    classifier of pseudo-labels."""
+    """Spin adds to an encoder the projection of one of its layers, a codebook, and a classifier
+    of pseudo-labels where there are any. clusters: their number."""
 
-    def __init__(self, encoder: nn.Module, o: Spin, labels: int = 0) -> None:
+    def __init__(self, encoder: nn.Module, o: Spin, clusters: int = 0) -> None:
         super().__init__()
         config: Any = encoder.config
         self.encoder, self.o = encoder, o
         self.layer = o.learned.layer or config.num_hidden_layers
         self.project = nn.Linear(config.hidden_size, o.learned.projection)
         self.codebook = nn.Parameter(torch.randn(o.learned.codes, o.learned.projection))
-        self.classify = nn.Linear(config.hidden_size, labels) if labels else None
+        self.classify = nn.Linear(config.hidden_size, clusters) if clusters else None
         blocks: Any = encoder.encoder
         trains_all = o.trained_layers == 0
         encoder.requires_grad_(trains_all)
@@ -126,7 +126,7 @@ class SpinPretraining(nn.Module):
     def forward(
         self,
         samples: Tensor,
-        second: Tensor,
+        second_samples: Tensor,
         labels: Tensor,
         step: Tensor,
         **_: Tensor,
@@ -134,10 +134,11 @@ class SpinPretraining(nn.Module):
         """Return the loss and scalars to be logged: the share of frames whose versions have the
         same code, and how many codes are in use (perplexity).
 
-        samples, second: (B, N), the two versions, whose frames have the same content; labels:
-        (B, T), below 0 where unknown; step: number of updates so far.
+        samples, second_samples: (B, N), the two versions, whose frames have the same content;
+        labels: (B, T), below 0 where unknown; step: number of updates so far.
         """
-        _, states = training_states(self.encoder, torch.cat([samples, second]), None, self.layer)
+        versions = torch.cat([samples, second_samples])
+        _, states = training_states(self.encoder, versions, last=self.layer)
         hidden = states[-1].flatten(0, 1)
         with torch.autocast(hidden.device.type, enabled=False):
             vectors = functional.normalize(self.project(hidden.float()), dim=-1)
@@ -158,8 +159,9 @@ class SpinPretraining(nn.Module):
                 scores = self.classify(hidden.float()).unflatten(0, states[-1].shape[:2])
                 is_warm = bool(step >= self.o.training.warmup_steps)
                 by_order = self.o.labels.label_loss == "ctc" and is_warm
-                both_labels = torch.cat([labels, labels])
-                pseudo_loss, accuracy = label_loss(scores, both_labels, by_order=by_order)
+                pseudo_loss, accuracy = label_loss(
+                    scores, torch.cat([labels, labels]), by_order=by_order
+                )
                 logged["label_accuracy"] = accuracy
                 loss = loss + self.o.labels.label_weight * pseudo_loss
         return {"loss": loss, **logged}
@@ -204,7 +206,7 @@ def spin(o: Spin) -> None:
                 audio = run.load_unlabelled(grid)
             torch.manual_seed(o.training.seed)
             model = SpinPretraining(encoder.train(), o, codebook.size if codebook else 0)
-            batches = run.make_cropper(audio, grid, normalise, second=voices)
+            batches = run.make_cropper(audio, grid, normalise, second_version=voices)
             metrics = fit(model, batches, o.training, o.out / "checkpoints")
             facts = {
                 "what": "encoder trained by Spin",

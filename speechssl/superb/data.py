@@ -115,7 +115,7 @@ class HeadEvaluation:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-def rate_measure(
+def measure_rate(
     metric: str,
     values: Sequence[float],
     sizes: Sequence[float] | None,

@@ -130,7 +130,7 @@ def load_best(run: HeadRun) -> nn.ModuleDict:
     """Load the head as it was at the best evaluation on dev, and the models trained with it."""
     with one_thread():
         trainer = run.trainer()
-    trainer.models.load_state_dict(trainer.best)
+    trainer.models.load_state_dict(trainer.best_weights)
     return trainer.models.eval()
 
 
@@ -148,13 +148,13 @@ class Trainer:
             groups.append({"params": list(self.models[name].parameters()), "lr": rate})
         make_optimiser = getattr(torch.optim, run.settings.optimiser)
         self.optimiser = make_optimiser(groups, run.settings.learning_rate, fused=True)
-        self.best: dict[str, Tensor] = {}
+        self.best_weights: dict[str, Tensor] = {}
         self.attempt = Attempt(run.settings.learning_rate)
         if (run.folder / STATE).is_file():
             state = torch.load(run.folder / STATE, run.device, weights_only=True)
             self.models.load_state_dict(state["models"])
             self.optimiser.load_state_dict(state["optimiser"])
-            self.best = state["best"]
+            self.best_weights = state["best"]
             self.attempt = Attempt(**state["attempt"])
 
     def build(self) -> nn.ModuleDict:
@@ -191,7 +191,7 @@ class Trainer:
         dev = self._usable("dev")
         batches = enumerate(self._batches(self._usable("train")), 1)
         last_saved = time.perf_counter()
-        if not self.best:
+        if not self.best_weights:
             self._evaluate(dev, 0)
         for step, batch in self.prepare(islice(batches, self.attempt.steps, settings.steps)):
             if not self.update(batch, step):
@@ -266,7 +266,7 @@ class Trainer:
         if attempt.beats(previous):
             self.attempt = attempt
             weights = self.models.state_dict()
-            self.best = {name: weight.detach().cpu().clone() for name, weight in weights.items()}
+            self.best_weights = {name: x.detach().cpu().clone() for name, x in weights.items()}
         else:
             stale = previous.stale + 1
             ended = 0 < run.settings.patience <= stale
@@ -277,7 +277,7 @@ class Trainer:
         state = {
             "models": self.models.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "best": self.best,
+            "best": self.best_weights,
             "attempt": asdict(self.attempt),
         }
         with replacing(self.run.folder / STATE) as temporary:
@@ -395,7 +395,7 @@ class TrainedHead:
     upstream: Path | None = None
 
     @property
-    def weights(self) -> str:
+    def weights_hash(self) -> str:
         """Return the hash of its weights."""
         return str(self.card["weights"][self.which])
 
@@ -453,13 +453,13 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     them; return their entries of the card. attempts: one for each rate."""
     own_rate = run.settings.learning_rate
     by_rate = {attempt.learning_rate: attempt for attempt in attempts}
-    best = choose_attempt(attempts, own_rate)
+    best_attempt = choose_attempt(attempts, own_rate)
     if len(run.rates) == 1:
-        best = by_rate[run.rates[0]]
+        best_attempt = by_rate[run.rates[0]]
     upstreams: dict[str, str] = {}
     hashes = {}
-    # The best comes last: the card has its `layer_weights` and `trained_parameters`.
-    for which, attempt in (("default", by_rate[own_rate]), ("tuned", best)):
+    # The tuned head comes last: the card has its `layer_weights` and `trained_parameters`.
+    for which, attempt in (("default", by_rate[own_rate]), ("tuned", best_attempt)):
         one_run = run.at_rate(attempt.learning_rate)
         models = load_best(one_run)
         head: Any = models["head"]
@@ -467,9 +467,9 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         trained = trained_parameters(models)  # before `Tuning.save` merges some
         hashes[which] = _write_weights(head, run.folder / HEADS[which])
         if "upstream" in models:
-            upstreams[which] = "encoder" if attempt is best else "encoder-default"
+            upstreams[which] = "encoder" if attempt is best_attempt else "encoder-default"
             # where both heads are the same one, its encoder is saved once
-            if which == "tuned" or attempt is not best:
+            if which == "tuned" or attempt is not best_attempt:
                 run.tuning.save(models, run.folder / upstreams[which], one_run)
     sweep = []
     for a in attempts:
@@ -483,10 +483,10 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         "trained_parameters": trained,
         "upstreams": upstreams,
         "weights": hashes,
-        "metric": best.metric,
-        "learning_rate": best.learning_rate,
+        "metric": best_attempt.metric,
+        "learning_rate": best_attempt.learning_rate,
         "default_learning_rate": own_rate,
-        "dev": {best.metric: best.value, "step": best.best},
+        "dev": {best_attempt.metric: best_attempt.value, "step": best_attempt.best},
         "sweep": sweep,
         "seconds": round(sum(a.seconds for a in attempts), 1),
     }

@@ -38,7 +38,7 @@ from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, data_hash, shorten_record
 from speechssl.errors import InputError
 from speechssl.synth.options import MiniSqa
-from speechssl.synth.synthesisers import Voice, speak, voices
+from speechssl.synth.synthesisers import Voice, list_voices, speak
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
 VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
@@ -387,15 +387,15 @@ def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voic
                 f"{synthesiser} speaks English only; leave out --synthesiser for "
                 f"the language {language}"
             )
-        return voices(synthesiser)
+        return list_voices(synthesiser)
     content = load_vocabulary("speakers.yaml")
     variants = split_phrases(content["variants"][split])
     prosody = [cycle(content[name]) for name in ("rates", "pitches", "ranges")]
-    of_split = []
+    voices = []
     for variant, rate, pitch, pitch_range in zip(variants, *prosody, strict=False):
         name = f"{language}-{variant.lower()}"
-        of_split.append(Voice(name, LANGUAGES[language], variant, rate, pitch, pitch_range))
-    return tuple(of_split)
+        voices.append(Voice(name, LANGUAGES[language], variant, rate, pitch, pitch_range))
+    return tuple(voices)
 
 
 def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
@@ -495,7 +495,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
         else:
             for split in SPLITS:
                 _write_split(o, split, passages[split])
-            card = step.finish(made_from | _card(o, passages))
+            card = step.finish(made_from | _make_card(o, passages))
     sizes = (f"{n} {split} passage{'s' * (n != 1)}" for split, n in passages.items() if n)
     print(f"{o.out}: MiniSQA{' held-out' * o.held_out} {o.language}, {', '.join(sizes)}")
     for split, shares in card.get("unknown_words", {}).items():
@@ -521,7 +521,7 @@ def _write_split(o: MiniSqa, split: str, count: int) -> None:
     shutil.rmtree(parts, ignore_errors=True)
 
 
-def _card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
+def _make_card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
     """Return the entries of the card about the finished corpus. passages: their number by split."""
     card = {
         "made_by": write_command(o),

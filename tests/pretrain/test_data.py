@@ -20,10 +20,10 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     TrainingRecording,
+    list_training_data,
     make_buckets,
     pack_audio,
     shortest_crop,
-    training_data,
     write_targets,
 )
 from speechssl.pretrain.options import Batches, Masks
@@ -108,7 +108,7 @@ def normalise_recordings(corpus):
     ("name", "options"),
     [
         ("samples", {}),
-        ("second", {"second": parse_distortions("g", probability=(0, 0))}),
+        ("second_samples", {"second_version": parse_distortions("g", probability=(0, 0))}),
         (
             "clean_samples",
             {"distort": parse_distortions("g", probability=(1, 1)), "clean": True},
@@ -274,7 +274,7 @@ def mean_of_frames(samples):
 def pack_and_label(root, out, encode=mean_of_frames):
     """Pack the corpus `root`, write its targets beside `out`, and read both. encode: samples (N,) ->
     features (T, D)."""
-    data, folder = training_data(root), out.parent / "targets"
+    data, folder = list_training_data(root), out.parent / "targets"
     packed = pack_audio(data, out)
     features = Features("toy", GRID, raw=lambda samples: iter([encode(samples)]))
     made_from = {"corpus": data.hash}
@@ -341,7 +341,7 @@ def test_labels_come_from_the_reference_reading(mini_corpus, tmp_path):
     write_reference(root)
     data = pack_and_label(root, tmp_path / "out")
     units = BOOK.assign(mean_of_frames(read_audio(root / "train/reference/p1.flac")))
-    recording = training_data(root).recordings[1]
+    recording = list_training_data(root).recordings[1]
     frames = recording.align_frames(GRID, GRID.frames(24_123), len(units))
     labels = data.labels[data.label_bounds[1] : data.label_bounds[2]]
     assert np.array_equal(labels, units[frames])
@@ -368,4 +368,4 @@ def test_a_killed_run_goes_on_and_finished_work_is_not_repeated(mini_corpus, tmp
 def test_a_damaged_reference_is_named(mini_corpus, line):
     root = mini_corpus((16_000,))
     (root / "train/reference.jsonl").write_text("\n" + line + "\n")
-    refused("reference.jsonl:2", training_data, root)
+    refused("reference.jsonl:2", list_training_data, root)

@@ -25,10 +25,10 @@ from speechssl.pretrain.model import (
     DomainAdversary,
     HubertPretraining,
     Wav2Vec2Pretraining,
+    anneal_temperature,
     draw_negatives,
     final_states,
     save_pretraining,
-    temperature,
 )
 from speechssl.pretrain.options import Adversary, Batches, Convolutions, Masks, Prediction
 from speechssl.timing import FrameGrid
@@ -384,8 +384,8 @@ def test_the_temperature_of_a_batch_is_that_of_its_update():
 
 def test_the_published_temperature_falls_to_its_floor():
     base = make_contrast()
-    assert temperature(base, 100_000) == pytest.approx(2 * 0.999995**100_000)
-    assert temperature(base, 10**6) == 0.5
+    assert anneal_temperature(base, 100_000) == pytest.approx(2 * 0.999995**100_000)
+    assert anneal_temperature(base, 10**6) == 0.5
 
 
 def same_weights(module, other):

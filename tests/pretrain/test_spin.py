@@ -108,7 +108,7 @@ def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
 def model(hubert_folder):
     torch.manual_seed(0)
     encoder = load_checkpoint(hubert_folder("layer", **NO_DROPOUT)).model
-    return SpinPretraining(encoder.train(), make_options("x", trained_layers=1), labels=5)
+    return SpinPretraining(encoder.train(), make_options("x", trained_layers=1), clusters=5)
 
 
 def test_each_version_predicts_the_codes_of_the_other_and_the_pseudo_labels(model):

@@ -197,4 +197,4 @@ def test_an_encoder_that_was_trained_lies_beside_its_head(make_run):
     predicted = dict(zip(names, head.task.predict(head.head, batch), strict=True))
     clean = run.task.evaluate("dev", predicted, 0).measures[0].value
     assert head.card["dev"]["acc"] <= (clean + 100) / 2  # the mean of clean and distorted
-    assert train_heads([run], card)[0].weights == head.weights
+    assert train_heads([run], card)[0].weights_hash == head.weights_hash

@@ -15,7 +15,13 @@ from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
 from speechssl.synth.minisqa import speakers
-from speechssl.synth.speak import normalise, read_aloud, speak_drafts, time_answer, voices_of
+from speechssl.synth.speak import (
+    choose_voice_split,
+    normalise,
+    read_aloud,
+    speak_drafts,
+    time_answer,
+)
 
 from ..files import collect_remarks, read_lines
 
@@ -150,7 +156,7 @@ def test_splits_have_different_voices_and_questions_other_voices_than_passages(m
         assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
     assert not voices["train"] & voices["test-noisy"]
     splits = ("Train-tts", "validation", "verified_test")
-    assert [voices_of(split) for split in splits] == ["train", "dev", "test"]
+    assert [choose_voice_split(split) for split in splits] == ["train", "dev", "test"]
 
 
 def test_records_with_audio_are_left_alone(tmp_path):
@@ -265,6 +271,11 @@ def test_mandarin_tokens_are_spelled_out(written, spoken):
 
 def test_sentences_end_at_marks_and_line_breaks_but_not_at_abbreviations():
     text = "Mr. J. Smith, of the U.S. Army, left... He did! Did he?\nno stop here\nlast"
-    assert [w.text for w in normalise(text, "en") if w.ends] == ["left...", "did!", "he?", "here"]
-    ends = [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends]
+    assert [w.text for w in normalise(text, "en") if w.ends_sentence] == [
+        "left...",
+        "did!",
+        "he?",
+        "here",
+    ]
+    ends = [w.text for w in normalise("他說：「好。」然後？走了；", "zh") if w.ends_sentence]
     assert ends == ["。」", "？", "；"]

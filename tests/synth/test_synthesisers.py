@@ -16,7 +16,7 @@ from speechssl.errors import InputError
 from speechssl.synth import synthesisers
 from speechssl.synth.minisqa import generate_passage, prepare_minisqa, speakers
 from speechssl.synth.options import MiniSqa
-from speechssl.synth.synthesisers import Voice, pronounce, speak, voices
+from speechssl.synth.synthesisers import Voice, list_voices, pronounce, speak
 
 from ..files import refused
 
@@ -37,7 +37,7 @@ TIMED = [pytest.param(name, marks=[mark, pytest.mark.slow]) for name, mark in NE
 
 @pytest.mark.parametrize("name", TIMED)
 def test_words_and_phones_have_times_in_order(name):
-    voice = voices(name)[0]
+    voice = list_voices(name)[0]
     spoken = speak(TEXT, voice)
     assert spoken.samples.dtype == np.int16
     assert len(spoken.samples) > 1.5 * spoken.sample_rate
@@ -82,7 +82,7 @@ def test_a_missing_synthesiser_is_refused(monkeypatch):
     with pytest.raises(InputError, match="second reading of --reference is espeak-ng's"):
         MiniSqa(out=Path("nowhere"), reference=True, synthesiser="flite")
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
-    synthesisers._kokoro_voice.cache_clear()
+    synthesisers._load_kokoro.cache_clear()
     for engine in ("festival", "piper", "kokoro"):
         refused(engine, speak, TEXT, Voice("x", "en", "nobody", engine=engine))
     monkeypatch.setitem(sys.modules, "espeakng_loader", None)

@@ -48,10 +48,10 @@ def _classification(
 
 # Settings and sizes that several tasks share.
 _CLASSIFICATION = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=5_000)
-_LETTERS = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
-_TEXT = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
-_MASKS = {"hidden": 64, "layers": 2}
-_MASKING = HeadSettings(
+_RECURRENT = HeadSettings(learning_rate=1e-4, steps=200_000, batch=32, every=2_000)
+_RNN_SIZES = {"projection": 192, "lstm_width": 192, "lstm_layers": 1, "dropout": 0.1, "masks": None}
+_MASKER_SIZES = {"hidden": 64, "layers": 2}
+_SMALL_MASKING = HeadSettings(
     learning_rate=1e-3, steps=400, batch=8, every=100, optimiser="AdamW", patience=3
 )
 
@@ -67,9 +67,9 @@ TASKS: dict[str, Entry] = {
         "speech recognition",
         "wer",
         Speech,
-        published=_LETTERS,
+        published=_RECURRENT,
         small=HeadSettings(learning_rate=3e-3, steps=1600, batch=16, every=200, patience=4),
-        sizes=_TEXT,
+        sizes=_RNN_SIZES,
     ),
     "ks": _classification("ks", "keyword spotting", replace(_CLASSIFICATION, balanced=True)),
     "sid": _classification("sid", "speaker identification", _CLASSIFICATION),
@@ -104,9 +104,9 @@ TASKS: dict[str, Entry] = {
         "slot filling",
         "slot_f1",
         SlotFilling,
-        published=_LETTERS,
+        published=_RECURRENT,
         small=HeadSettings(learning_rate=3e-3, steps=1200, batch=16, every=200, patience=6),
-        sizes=_TEXT,
+        sizes=_RNN_SIZES,
     ),
     "er": _classification(
         "er",
@@ -121,8 +121,8 @@ TASKS: dict[str, Entry] = {
         published=HeadSettings(
             learning_rate=1e-3, steps=100_000, batch=8, every=1_250, optimiser="AdamW"
         ),
-        small=_MASKING,
-        sizes=_MASKS,
+        small=_SMALL_MASKING,
+        sizes=_MASKER_SIZES,
     ),
     "ss": Entry(
         "source separation",
@@ -131,8 +131,8 @@ TASKS: dict[str, Entry] = {
         published=HeadSettings(
             learning_rate=1e-3, steps=150_000, batch=8, every=2_000, optimiser="AdamW"
         ),
-        small=_MASKING,
-        sizes=_MASKS,
+        small=_SMALL_MASKING,
+        sizes=_MASKER_SIZES,
     ),
 }
 ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")

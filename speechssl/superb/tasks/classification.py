@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from speechssl.data.superb import LabelledSet, Utterance
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, measure_rate
 from speechssl.timing import FrameGrid
 
 METRIC = "acc"
@@ -105,7 +105,7 @@ class Classification(Task):
                 np.add.at(counts, (truth[:, i], chosen[:, i]), 1)
                 confusion[slot] = {"classes": list(names), "counts": counts.tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        measure = rate_measure(METRIC, list(is_right.values()), None, self.data, split, resamples)
+        measure = measure_rate(METRIC, list(is_right.values()), None, self.data, split, resamples)
         return HeadEvaluation((measure,), detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:

@@ -31,7 +31,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, measure_rate
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean recordings that are kept in memory: 160 MB for ten seconds each
@@ -222,7 +222,7 @@ class Masking(Task):
             mixture, *estimates = predicted[utterance.id]
             clean = read_sources(self.data, utterance, len(mixture))
             values.append(score(clean, np.stack(estimates), mixture))
-        return rate_measure(metric, values, None, self.data, split, resamples, scale=1)
+        return measure_rate(metric, values, None, self.data, split, resamples, scale=1)
 
 
 def read_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:

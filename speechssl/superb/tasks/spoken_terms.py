@@ -58,13 +58,12 @@ class SpokenTerms:
     def __post_init__(self) -> None:
         document_ids = {u.id for u in self.data.splits[DOCUMENTS]}
         for split in ("dev", "test"):
-            path = self.data.root / f"{split}.jsonl"
             for query in self.data.splits[split]:
                 unknown = set(query.matches) - document_ids
                 if unknown:
                     raise InputError(
-                        f"{path}, query {query.id}, matches {min(unknown)!r}, which is not in "
-                        f"{DOCUMENTS}.jsonl; correct the id"
+                        f"{self.data.root / split}.jsonl, query {query.id}, matches "
+                        f"{min(unknown)!r}, which is not in {DOCUMENTS}.jsonl; correct the id"
                     )
 
     def choose_layer(
@@ -132,7 +131,7 @@ class SpokenTerms:
         block_frames = min(BLOCK // mean.numel(), PAIRS // longest)
         lengths = [frames[documents[i].id] for i in columns]
         with single_threaded(workers) as pool:
-            for block in _blocks(columns, lengths, block_frames):
+            for block in _yield_blocks(columns, lengths, block_frames):
                 document_states = [normalise_states(documents[i].id) for i in block]
                 for layer in range(len(layers)):
                     stacked, beyond = side_by_side([states[layer] for states in document_states])
@@ -172,7 +171,7 @@ def _frame_moments(
     return frames, mean.float(), variance.sqrt().float().clamp(min=1e-9)
 
 
-def _blocks(items: Sequence[int], lengths: Sequence[int], frames: int) -> Iterator[list[int]]:
+def _yield_blocks(items: Sequence[int], lengths: Sequence[int], frames: int) -> Iterator[list[int]]:
     """Yield the items, the shortest first, in blocks of at most so many frames when padded, or of a
     single longer item."""
     block: list[int] = []
@@ -217,7 +216,8 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
     lowest = distances.masked_fill_(beyond, torch.inf).amin(2, keepdim=True)
     spread = highest - lowest
     flat = spread < FLAT
-    distances.sub_(lowest).div_(spread.masked_fill_(flat, 1)).add_(flat)
+    distances.sub_(lowest).div_(spread.masked_fill_(flat, 1))
+    distances.add_(flat)  # 1 where all are equal
     # the cheapest paths, a frame of the query at a time
     total = pad(distances[0], (2, 0), value=torch.inf)  # no path begins before the document
     for row in distances[1:]:

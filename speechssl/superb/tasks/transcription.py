@@ -25,7 +25,7 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, rate_measure
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, measure_rate
 from speechssl.text import spell_letters
 from speechssl.timing import FrameGrid
 
@@ -174,7 +174,7 @@ class Transcription(Task):
             words = text.split()
             errors.append(Levenshtein.distance(words, predicted.get(name, "").split()))
             lengths.append(len(words))
-        return rate_measure(metric, errors, lengths, self.data, split, resamples)
+        return measure_rate(metric, errors, lengths, self.data, split, resamples)
 
 
 @dataclass(frozen=True)
@@ -324,8 +324,8 @@ class SlotFilling(Recurrent):
             edits, characters = slot_value_errors(text, truth)
             errors.append(edits)
             lengths.append(characters)
-        f1 = rate_measure("slot_f1", f1_scores, None, self.data, split, resamples)
-        cer = rate_measure("slot_cer", errors, lengths, self.data, split, resamples)
+        f1 = measure_rate("slot_f1", f1_scores, None, self.data, split, resamples)
+        cer = measure_rate("slot_cer", errors, lengths, self.data, split, resamples)
         return HeadEvaluation((f1, cer))
 
 
