@@ -196,7 +196,7 @@ class CtcAligner:
             yield torch.cat([scores[:, columns], star[:, None]], 1)
 
 
-def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
+def make_ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """Make an aligner of a CTC head that was trained here."""
     return CtcAligner(
         name=head.name,
