@@ -380,7 +380,7 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     assert [q.id for q in aligned.questions] == ["q-good", "q-written"]
     lines = {line["id"]: line for line in read_lines(out / "set_aside.jsonl")}
     assert {name: lines[name]["reason"] for name in reasons} == reasons
-    assert {lines[f"q-{name}"]["reason"] for name in reasons} == {verb.LOST}
+    assert {lines[f"q-{name}"]["reason"] for name in reasons} == {verb.ITS_PASSAGE}
     assert lines["other"]["confidence"] < 0.01
     assert "need at least 41 frames" in lines["long"]["why"]
 
