@@ -33,7 +33,7 @@ from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
-from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem
+from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem, words_of_text
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
@@ -208,7 +208,7 @@ class Cascade:
         words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
         query = question if isinstance(question, Transcript) else read_question(question)
         if isinstance(query, str):
-            query = self.system.read(query, self.language)
+            query = words_of_text(query, self.language)
         elif isinstance(query, np.ndarray):
             query = self.transcribe(query)
         answer: TimedAnswer = self.system.answer_all([(query, words)])[0]
@@ -304,7 +304,8 @@ class QA:
     def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
         """Ask the systems one question. passages: name of the system -> encoded passage."""
         if isinstance(query, str):
-            questions = {s.name: s.read(query, self.language) for s in self._cascades()}
+            words = words_of_text(query, self.language)
+            questions = {s.name: words for s in self._cascades()}
         else:
             questions = self._encode(query, "the question")
         details: dict[str, Detail] = {}

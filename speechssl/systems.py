@@ -30,10 +30,10 @@ from speechssl.cascade.system import (
     SIMULATED,
     TEXT_SYSTEMS,
     is_ctc_head,
-    load_cascade,
     load_recogniser,
     load_simulated,
-    load_text,
+    make_cascade,
+    make_text_system,
 )
 from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
 from speechssl.data.records import Passage, Question
@@ -199,11 +199,11 @@ class _Loader:
             units = make_extractor(self.encoder, load_codebook(self.models / "units.safetensors"))
             return load_dual(self.models / system.name, units, system.name, self.bf16)
         if system.kind == "cascade":
-            return load_cascade(self.text_qa, self.recogniser(system.recogniser))
+            return make_cascade(self.text_qa, self.recogniser(system.recogniser))
         if system.kind == SIMULATED:
             return load_simulated(self.text_qa, self.errors, system.name)
         if system.kind in TEXT_SYSTEMS:
-            return load_text(self.text_qa, system.name)
+            return make_text_system(self.text_qa, system.name)
         # the recogniser that finds the bounds of words; None: they are in the manifest
         bounds = self.recogniser("ctc-greedy") if system.kind == SPEECHBERT else None
         folder = self.models / "speechbert"

@@ -39,7 +39,7 @@ from speechssl.cascade.system import given_words, load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.cli import script
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
-from speechssl.dual.data import collate, windows
+from speechssl.dual.data import collate, cut_windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import adapt_extractor, choose_device, run_model
 from speechssl.encoders.encoder import remember_last
@@ -49,7 +49,7 @@ from speechssl.eval import spoken_qa
 from speechssl.eval.encode import Recording
 from speechssl.eval.options import Conditions
 from speechssl.eval.predict import describe_question
-from speechssl.eval.score import question_lines
+from speechssl.eval.score import make_question_lines
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import normalise, tokens
@@ -151,9 +151,8 @@ class Embedder:
             ids = self.tokenise(content)
             stride = (window + 1) // 2  # half overlapping
             first.append(len(window_ids))
-            window_ids += [ids[w.first : w.stop] for w in windows(len(ids), window, stride)] or [
-                ids
-            ]
+            windows = cut_windows(len(ids), window, stride)
+            window_ids += [ids[w.first : w.stop] for w in windows] or [ids]
         question_ids = [self.tokenise(content)[:LONGEST] for _, content in questions]
         cosines = self._embed(question_ids) @ self._embed(window_ids).T
         return np.maximum.reduceat(cosines, first, axis=1)
@@ -443,7 +442,7 @@ class RetrievalTask(spoken_qa.Task):
     def score(self, system: Retriever, predictions: Mapping[str, Any]) -> spoken_qa.Scored:
         transcripts = predictions["transcripts"]
         scores = score_ranks(predictions["rows"])
-        lines = question_lines(scores, self.corpus, transcripts, METRICS)
+        lines = make_question_lines(scores, self.corpus, transcripts, METRICS)
         return spoken_qa.Scored(scores, lines, transcripts)
 
 

@@ -23,7 +23,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
-from speechssl.cascade.train_text_qa import make_untrained_model, text_examples
+from speechssl.cascade.train_text_qa import make_text_examples, make_untrained_model
 from speechssl.checkpoints import hash_of_weights
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
@@ -205,7 +205,7 @@ def read_windows(
         examples, _ = make_unit_examples(data, load_units(o.units / split), grid)
     else:
         tokenizer = load_tokenizer(o.reader)
-        examples, _ = text_examples(data, TextCodec(tokenizer))
+        examples, _ = make_text_examples(data, TextCodec(tokenizer))
     training = replace(QaOptions().training, seed=o.seed)
     empty = float(card["options"].get("empty", 0.1))
     batches = ExampleBatches(examples, layout, QaOptions(training, batch=1, empty=empty))

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.augment.sounds import GENERATED, VERSION, generate_clip, generate_spectrum
-from speechssl.data.files import audio_files
+from speechssl.data.files import list_audio_files
 from speechssl.data.recordings import MANIFESTS, read_manifest
 from speechssl.errors import InputError
 from speechssl.signal import active_level, fit_at, generator, random_offset
@@ -38,7 +38,7 @@ def find_recordings(path: Path, what: str) -> list[Path]:
     messages. Raises InputError where there are none."""
     files = []
     if path.is_dir():
-        files = audio_files(path)
+        files = list_audio_files(path)
     elif path.is_file() and path.suffix.lower() in MANIFESTS:
         files = [recording.path for recording in read_manifest(path)]
     elif path.is_file():

@@ -170,10 +170,14 @@ class CtcAligner:
             timed_words.append(Span(words[i], float(starts[first]), float(ends[stop - 1])))
             counted = slice(counted_from[i], counted_from[i + 1])
             losses.append(frame_losses[counted].sum())
-            known_symbols = len(spellings[i]) + len(separators)
-            symbols.append(max(int(is_onset[counted].sum()), known_symbols))
-        widened = widen_words(timed_words, len(samples) / SAMPLE_RATE)
-        return Alignment(widened, np.array(losses), np.array(symbols))
+            spelt = len(spellings[i]) + len(separators)
+            recognised = int(is_onset[counted].sum())
+            symbols.append(max(spelt, recognised))
+        return Alignment(
+            widen_words(timed_words, len(samples) / SAMPLE_RATE),
+            np.array(losses),
+            np.array(symbols),
+        )
 
     def _emissions(
         self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
@@ -196,7 +200,7 @@ class CtcAligner:
             yield torch.cat([scores[:, columns], star[:, None]], 1)
 
 
-def ctc_aligner(head: CtcRecogniser) -> CtcAligner:
+def make_ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     """Make an aligner of a CTC head that was trained here."""
     return CtcAligner(
         name=head.name,

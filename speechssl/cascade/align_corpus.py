@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import CARD, read_json, stage, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.align import Alignment, CtcAligner, ctc_aligner, is_spoken
+from speechssl.cascade.align import Alignment, CtcAligner, is_spoken, make_ctc_aligner
 from speechssl.cascade.align_whisper import WhisperAligner
 from speechssl.cascade.data import Record
 from speechssl.cascade.model import CtcRecogniser
@@ -31,6 +31,7 @@ from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.files import safe_name
 from speechssl.data.prepare import (
+    ITS_PASSAGE,
     PARTS,
     UNTIMED,
     UNUSABLE,
@@ -68,7 +69,6 @@ NO_RECORDING = "it has no recording"
 NO_TEXT = "nothing that could be spoken is written of it"
 UNFIT = "its text does not fit into its recording"
 OTHER_TEXT = "its text is not what its recording says (low confidence)"
-LOST = "its passage is set aside"
 # why answers get no times
 FOREIGN_WORDS = "answers of passages whose words are not those of their text"
 SILENT = "answers of which nothing is spoken"
@@ -158,7 +158,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
         folder = model_folder(models)
         head = load_recogniser(folder, recogniser, load_shared_encoder(folder))
         assert isinstance(head, CtcRecogniser)
-        return ctc_aligner(head)
+        return make_ctc_aligner(head)
     from speechssl.cascade.engines import CtcCheckpoint, HuggingFaceRecogniser
 
     loaded = HuggingFaceRecogniser(recogniser, language)
@@ -292,7 +292,7 @@ class AlignedSplit:
             report.count(split, "questions")
             part = parts.get(("questions", q.id))
             if q.passage not in passages:
-                report.set_aside(split, "questions", q.id, LOST)
+                report.set_aside(split, "questions", q.id, ITS_PASSAGE)
             elif isinstance(part, FailedPart):
                 report.set_aside(split, "questions", q.id, **part.fields)
             else:

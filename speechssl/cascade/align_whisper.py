@@ -3,7 +3,7 @@ cross-attention says which frames each token of them looks at.
 
 `WhisperAligner.align` cuts the recording at pauses, shares the words out among the pieces
 (`assign_to_pieces`), and finds the times of tokens in each by dynamic time warping over the
-cross-attention (`token_times`).
+cross-attention (`find_token_times`).
 
 Source: github.com/openai/whisper, timing.py. Letters: N samples, W words, K tokens.
 """
@@ -115,7 +115,7 @@ class WhisperAligner:
         heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
         frames = max(round(len(samples) / SAMPLE_RATE / FRAME_SECONDS), 1)
         attention = torch.stack(heads)[:, :, :frames].float().cpu().numpy()
-        borders = token_times(attention, rows)
+        borders = find_token_times(attention, rows)
         times = np.stack([borders[:-1], borders[1:]], 1)  # (K, 2), start and end
         # characters [first, stop) of every token, without the space before it
         offsets = coded["offset_mapping"]
@@ -125,8 +125,8 @@ class WhisperAligner:
         for first, stop in cores:
             word_tokens = np.flatnonzero((stops > first) & (firsts < stop))
             i, j = word_tokens[0], word_tokens[-1]
-            start = character_time(first, firsts[i], stops[i], times[i])
-            end = character_time(stop, firsts[j], stops[j], times[j])
+            start = interpolate_time(first, firsts[i], stops[i], times[i])
+            end = interpolate_time(stop, firsts[j], stops[j], times[j])
             loss = float(losses[word_tokens].sum())
             timings.append(WordTiming(start, end, loss, len(word_tokens)))
         return timings
@@ -171,7 +171,7 @@ class WhisperAligner:
         return log_probs.amax(-1) - log_probs[range(len(ids)), self._class_of_token[ids]]
 
 
-def character_time(character: int, first: int, stop: int, times: np.ndarray) -> float:
+def interpolate_time(character: int, first: int, stop: int, times: np.ndarray) -> float:
     """Return the time of a character in a token that may hold several, as those of Chinese do.
     first, stop: characters [first, stop) of the token; times: (2,) its start and end in seconds."""
     start, end = times
@@ -179,7 +179,7 @@ def character_time(character: int, first: int, stop: int, times: np.ndarray) -> 
     return float(start + share * (end - start))
 
 
-def token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
+def find_token_times(attention: np.ndarray, rows: slice) -> np.ndarray:
     """Find the seconds at which each token begins and the last one ends, (K + 1,). attention:
     (heads, outputs of the decoder, frames); rows: the outputs that predict the K tokens and the
     end."""

@@ -127,8 +127,8 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
 
         p(w | h) = (c(hw) - D) / c(h) + share(h) p(w | h'),    share(h) = D k(h) / c(h)
 
-    where c counts as `Counts.seen`, D is the discount (`discount_of`), and k(h) different words
-    follow h. The distribution of single words is interpolated with the uniform one. Raises
+    where c counts as `Counts.seen`, D is the discount of `compute_discount`, and k(h) different
+    words follow h. The distribution of single words is interpolated with the uniform one. Raises
     InputError for texts without a word.
     """
     sentences = [text.split() for text in texts if text.strip()]
@@ -142,7 +142,7 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     for n in range(1, order):
         ngrams = counts[n]  # of n + 1 words, whose contexts have n
         context = ngrams.keys // len(words)  # (R,) rows of h
-        discount = discount_of(ngrams.seen)
+        discount = compute_discount(ngrams.seen)
         contexts = len(counts[n - 1].keys)
         totals = np.bincount(context, ngrams.seen, contexts).astype(float)  # c(h)
         followers = np.bincount(context, minlength=contexts)  # k(h)
@@ -164,7 +164,7 @@ def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
     begin = SPECIAL.index(BEGIN)
     counts = seen.astype(float)
     counts[begin] = 0
-    discount = discount_of(counts[counts > 0])
+    discount = compute_discount(counts[counts > 0])
     total = counts.sum()
     uniform = discount * (counts > 0).sum() / total / (len(counts) - 1)
     probabilities = np.maximum(counts - discount, 0) / total + uniform
@@ -217,7 +217,7 @@ def count_ngrams(
     return [Counts(*columns) for columns in zip(keys, seen, shorter, strict=True)]
 
 
-def discount_of(seen: np.ndarray) -> float:
+def compute_discount(seen: np.ndarray) -> float:
     """Return Ney's discount n1 / (n1 + 2 n2), where n1 n-grams were seen once and n2 twice. It is
     kept within 0.1 and 0.9, as small texts would drive it to 0 or 1."""
     once, twice = int((seen == 1).sum()), int((seen == 2).sum())

@@ -65,7 +65,7 @@ class CtcOptions:
     training: TrainingOptions = group(
         TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), "training"
     )
-    # the stored features of all hidden states take as many times the disk of one as there are
+    # `all` stores the features of every layer, which takes as many times the disk of one
     layer: str = option(
         "all",
         "layer of the encoder that the head reads, or all: a weighted sum "

@@ -38,11 +38,6 @@ class CascadeSystem:
     card: Mapping[str, Any]
     needs_audio: bool = True  # False where the words are those of the corpus
 
-    def read(self, text: str, language: str) -> Transcript:
-        """Return the words of a written question or passage in the place of a recording; they have
-        no times."""
-        return words_of_text(text, language)
-
     def encode(self, record: Record | None, samples: Any) -> Transcript:
         """Find the words of a recording. record: None for a recording of no corpus; samples: (N,)
         float32 at 16 kHz. Raises ValueError where there are no words, and where this system reads
@@ -149,7 +144,7 @@ def _load_ctc(models: Path, engine: str, encoder: Any) -> CtcRecogniser:
     return recogniser
 
 
-def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
+def make_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """Make a cascade of a recogniser and text QA."""
     return CascadeSystem(
         name=f"cascade-{recogniser.name}{qa.suffix}",
@@ -159,7 +154,7 @@ def load_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     )
 
 
-def load_text(qa: TextQa, name: str) -> CascadeSystem:
+def make_text_system(qa: TextQa, name: str) -> CascadeSystem:
     """Make text QA on the words of a corpus. name: `text` or `cascade-given`."""
     return CascadeSystem(
         name=name + qa.suffix,

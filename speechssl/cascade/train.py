@@ -69,7 +69,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         records = find_timed_records(data)
         layer = None if o.head.layer == "all" else int(o.head.layer)
         folder = o.out / "features"
-        features = layer_features(encoder, layer, data, records, folder, "features for CTC")
+        features = store_layer_features(encoder, layer, data, records, folder, "features for CTC")
         words = spell_words({name: records[name] for name in features.places}, data.language)
         if language_of(data.language) == "en":
             vocabulary = CtcVocabulary.english()
@@ -136,7 +136,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     return spelt
 
 
-def layer_features(
+def store_layer_features(
     encoder: SpeechEncoder,
     layer: int | None,
     data: Corpus,
@@ -176,8 +176,8 @@ def evaluate_recognition(
     A recording that cannot be read counts as one in which nothing is recognised. Raises InputError
     where no recording has a text.
     """
-    records = sample_items(recorded_texts(data), options)
-    features = layer_features(
+    records = sample_items(find_recorded_texts(data), options)
+    features = store_layer_features(
         recogniser.encoder,
         recogniser.layer,
         data,
@@ -200,7 +200,7 @@ def evaluate_recognition(
     return Evaluation(options, error_metric(data.language), len(records), score, lower=True)
 
 
-def recorded_texts(data: Corpus) -> list[Record]:
+def find_recorded_texts(data: Corpus) -> list[Record]:
     """Return the recordings with a text. Raises InputError where there are none."""
     records = [r for r in data.records if r.audio and r.text.strip()]
     if not records:

@@ -26,7 +26,7 @@ from speechssl.cascade.decode import (
 from speechssl.cascade.model import CtcRecogniser, CtcVocabulary, greedy_decode
 from speechssl.cascade.ngrams import NgramModel, load_ngrams, save_ngrams, train_ngram
 from speechssl.cascade.options import TrainNgram
-from speechssl.cascade.train import recorded_texts
+from speechssl.cascade.train import find_recorded_texts
 from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -96,7 +96,7 @@ def choose_weights(
 ) -> dict[str, Any]:
     """Return the entries of the card about decoding: the weights with the lowest word error rate on
     dev (in %), that rate and the rate without an n-gram, and all weights that were tried."""
-    records = recorded_texts(dev)
+    records = find_recorded_texts(dev)
     vocabulary = recogniser.vocabulary
     texts = [record.text for record in records]
     outputs = []

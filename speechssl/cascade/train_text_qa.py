@@ -1,7 +1,7 @@
 """Train text QA on words: `speechssl train text-qa`.
 
-`train_text_qa` makes examples of a corpus's texts (`text_examples`) and trains a span model on
-them, from a text encoder or from another reader, evaluated by F1 of words (`word_evaluation`).
+`train_text_qa` makes examples of a corpus's texts (`make_text_examples`) and trains a span model on
+them, from a text encoder or from another reader, evaluated by F1 of words (`make_word_evaluation`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.artifacts import stage
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import given_words, load_text
+from speechssl.cascade.system import given_words, make_text_system
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
 from speechssl.dual.data import Example, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
@@ -82,11 +82,11 @@ def train_text_qa(o: TrainTextQa) -> None:
             if shift:
                 shift.attach(model.encoder)
             codec = TextCodec(tokenizer)
-            examples, left_out = text_examples(data, codec)
+            examples, left_out = make_text_examples(data, codec)
             report_set_aside(left_out, "training of text QA", "question")
 
             layout = make_layout(o.qa, *special_tokens(tokenizer))
-            evaluation = word_evaluation(o, model, layout, codec)
+            evaluation = make_word_evaluation(o, model, layout, codec)
             results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
             if is_main():
@@ -108,14 +108,14 @@ def train_text_qa(o: TrainTextQa) -> None:
     print(f"{o.out}: text QA{describe_run(o.out)}")
 
 
-def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
+def make_text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:
     """Make an example of every question, from its text and that of its passage. Returns the
     examples, and by id the reason why a question has none."""
     examples: list[Example] = []
     left_out: dict[str, str] = {}
     for question in data.answerable:
         passage = data.passages[question.passage]
-        words, span = answer_words(passage, question)
+        words, span = find_answer_words(passage, question)
         if span is None:
             left_out[question.id] = (
                 f"no word of passage {passage.id} lies within the times, or "
@@ -135,7 +135,9 @@ def text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[s
     return examples, left_out
 
 
-def answer_words(passage: Passage, question: Question) -> tuple[list[str], tuple[int, int] | None]:
+def find_answer_words(
+    passage: Passage, question: Question
+) -> tuple[list[str], tuple[int, int] | None]:
     """Return the words of a passage, and the numbers of the first and last word of the answer (None
     where it has none). The answer's words are those within its times where both have times, else
     those at its offset in the text."""
@@ -205,7 +207,7 @@ def load_start_model(
     return model, load_tokenizer(start), options
 
 
-def word_evaluation(
+def make_word_evaluation(
     o: TrainTextQa, model: SpanModel, layout: Layout, codec: TextCodec
 ) -> Evaluation | None:
     """Make the evaluation by F1 of the system `text` on held-out questions; None without
@@ -223,7 +225,7 @@ def word_evaluation(
 
     def score() -> float:
         reader = TrainedReader(codec, Reader(model, layout, device=str(model.head.weight.device)))
-        answers = answer_in_batches(load_text(TextQa(reader), "text").answer_all, items)
+        answers = answer_in_batches(make_text_system(TextQa(reader), "text").answer_all, items)
         return average_f1(data, {name: answer.text for name, answer in answers.items()})
 
     return Evaluation(o.qa.evaluation, "f1", len(items), score)

@@ -51,7 +51,7 @@ def is_hidden(path: Path | str) -> bool:
     return os.path.basename(path).startswith(".")
 
 
-def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
+def list_files(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
     """List (root, file below it) for every file with one of the suffixes, in the order of paths.
 
     Left out are hidden files and prepared corpora, since OUT may lie in SOURCE.
@@ -69,7 +69,7 @@ def files_below(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]
     return paths
 
 
-def audio_files(folder: Path) -> list[Path]:
+def list_audio_files(folder: Path) -> list[Path]:
     """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
     return sorted(path for path in folder.rglob("[!.]*") if path.suffix.lower() in COMMON)
 
@@ -92,7 +92,7 @@ def add_recording(
     allow_copies: another file may have the key if its contents are the same; the first counts.
     """
     other = recordings.setdefault(key, path)
-    if other != path and not (allow_copies and digest(other) == digest(path)):
+    if other != path and not (allow_copies and hash_file(other) == hash_file(path)):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )
@@ -112,12 +112,12 @@ def check_shards(split: str, paths: Sequence[Path]) -> None:
 def describe_source(root: Path, *suffixes: str) -> dict[str, Any]:
     """Describe a source, so that a change of the source changes the description: by the sizes of
     its tables and archives (the files with these suffixes) and by the number of its recordings."""
-    paths = [path for _, path in files_below([root], *suffixes)]
+    paths = [path for _, path in list_files([root], *suffixes)]
     tables = {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
-    return {"files": tables, "recordings": len(files_below([root], *SUFFIXES))}
+    return {"files": tables, "recordings": len(list_files([root], *SUFFIXES))}
 
 
-def digest(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Compute the SHA-256 of a file, 64 hex digits; "" where it cannot be read."""
     if not path.is_file():  # reading a pipe would wait for its writer
         return ""
@@ -155,7 +155,7 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
     truncated or damaged, or has members outside its folder.
     """
     if archives is None:
-        archives = [path for _, path in files_below([source], *ARCHIVES)]
+        archives = [path for _, path in list_files([source], *ARCHIVES)]
     for path in archives:
         folder = out / "unpacked" / path.relative_to(source)
         part = folder.with_name(f".{folder.name}")  # renamed to `folder` when it is whole
@@ -210,7 +210,7 @@ def read_parquet(
             yield from rows.to_pylist()
 
 
-def column_names(path: Path) -> list[str]:
+def read_column_names(path: Path) -> list[str]:
     """Read the names of the columns of a Parquet file. Raises InputError for a damaged file."""
     with open_parquet(path) as file:
         return list(file.schema_arrow.names)
@@ -254,11 +254,12 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     check_columns(names, path)
     for number, row in enumerate(rows):
         if any(row[len(names) :]):
-            cells = f"{len(row)} cells and the header {len(names)}"
-            raise InputError(f"{path}, row {number} has {cells}; {QUOTE_REMEDY}")
-        if _swallows_row(row, delimiter, len(names)):
-            goes_on = "a cell in quotation marks that goes on over a line like a row"
-            raise InputError(f"{path}, row {number} has {goes_on}; {QUOTE_REMEDY}")
+            problem = f"{len(row)} cells and the header {len(names)}"
+        elif _swallows_row(row, delimiter, len(names)):
+            problem = "a cell in quotation marks that goes on over a line like a row"
+        else:
+            continue
+        raise InputError(f"{path}, row {number} has {problem}; {QUOTE_REMEDY}")
     return [dict(zip(names, row, strict=False)) for row in rows[1:]]
 
 

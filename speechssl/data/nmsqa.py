@@ -36,8 +36,8 @@ from speechssl.data.files import (
     add_recording,
     check_shards,
     describe_source,
-    files_below,
     group_segments,
+    list_files,
     load_json,
     parse_number,
     read_csv,
@@ -193,7 +193,7 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
     """
     splits = {split: Files() for split in PUBLISHED}
     sounds = (*SUFFIXES, ".textgrid")
-    for root, path in files_below(roots, ".parquet", ".csv", ".json", *sounds):
+    for root, path in list_files(roots, ".parquet", ".csv", ".json", *sounds):
         kind = path.suffix.lower()
         split = split_of(path.parent.relative_to(root).as_posix())
         if kind not in sounds:
@@ -321,16 +321,16 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     for name, line in meta.items():
         texts_of[name] = line.get("text") or line.get("normalized_text", "")
     segments = group_segments(meta)
-    for name in dict.fromkeys([*annotations, *files.questions, *squad]):
-        lines = annotations.get(name, [])
-        recording = files.questions.get(name, "")
+    for question_id in dict.fromkeys([*annotations, *files.questions, *squad]):
+        lines = annotations.get(question_id, [])
+        recording = files.questions.get(question_id, "")
         passage = _name_passage(recording, lines)
         names = segments.get(passage, {})
         numbers = files.segment_numbers(passage, names)
         sentences = {names[n]: texts_of[names[n]] for n in numbers if n in names}
         times = tuple(dict.fromkeys(_parse_time(cells, sentences) for cells in lines))
-        if name in squad:
-            context, qa = squad[name]
+        if question_id in squad:
+            context, qa = squad[question_id]
             question = qa.question
             texts = [(gold.text, gold.offset) for gold in qa.answers]
         else:
@@ -339,7 +339,7 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
             texts = [(time.text, _find_words(context, time)) for time in times if time.text]
         speakers = [meta[s].get("speaker", "") for s in (passage, *sentences) if s in meta]
         yield NmsqaRow(
-            id=name,
+            id=question_id,
             passage=passage,
             recording=recording,
             context=context,
@@ -423,7 +423,8 @@ def time_in_passage(
     """Find an answer time in the recording of the passage, or None where neither released time can
     be used; return also the remark that says how it was found. expected: the second at which the
     answer should begin, by its place in the text."""
-    index, joined = layout.index(time.segment), layout.joined
+    index = layout.index(time.segment)
+    joined = layout.joined
     # the time in the segment, moved by the lengths of the segments before it
     moved = None
     if index is not None:
@@ -434,11 +435,10 @@ def time_in_passage(
     released = clip_time(*time.in_passage, layout.seconds) if layout.comparable else None
     # Where both released times are equal outside the first segment, the time in the passage is a
     # copy of the time in the segment, and wrong.
-    copied = time.in_segment == time.in_passage
+    is_copy = time.in_segment == time.in_passage and time.segment not in ("", *layout.names[:1])
     if moved is None:
-        wrong_copy = copied and time.segment not in ("", *layout.names[:1])
-        return (None, OUTSIDE) if released is None or wrong_copy else (released, WHOLE)
-    if released is None or (copied and index):
+        return (None, OUTSIDE) if released is None or is_copy else (released, WHOLE)
+    if released is None or is_copy:
         return moved, ADDED
     difference = max(abs(moved[0] - released[0]), abs(moved[1] - released[1]))
     if difference <= AGREE + DRIFT * (index or 0):

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import add_recording, audio_files
+from speechssl.data.files import add_recording, list_audio_files
 from speechssl.data.options import Odsqa
 from speechssl.data.prepare import (
     PrepareReport,
@@ -140,7 +140,7 @@ def _find_recordings(source: Path) -> tuple[Segments, Segments]:
     """
     passages: Segments = {}
     questions: Segments = {}
-    for path in audio_files(source):
+    for path in list_audio_files(source):
         match = RECORDING.fullmatch(path.stem)
         if not match:
             continue

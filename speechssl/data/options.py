@@ -137,8 +137,8 @@ class SlueSqa5(SpokenQA):
       (recordings inside)
       or the unpacked zip:
       SOURCE/slue-sqa5_fine-tune.tsv, slue-sqa5_dev.tsv, slue-sqa5_test.tsv,
-      slue-sqa5_verified-test.tsv SOURCE/fine-tune|dev|test/question|document/*.wav,
-      .../word2time/*.txt
+      slue-sqa5_verified-test.tsv
+      SOURCE/fine-tune|dev|test/question|document/*.wav, .../word2time/*.txt
 
       speechssl prepare slue-sqa5 slue-phase-2 corpora/slue_sqa5
     """
@@ -350,12 +350,11 @@ class Libri2Mix(SuperbSet):
     """Libri2Mix for SD and SS (made by github.com/ftshijt/LibriMix from LibriSpeech and WHAM)
 
       bash generate_librimix.sh CORPORA
-      python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization --source_dir
-      CORPORA/Libri2Mix/wav16k/max/metadata
+      python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization \\
+        --source_dir CORPORA/Libri2Mix/wav16k/max/metadata
 
       ss: Libri2Mix/wav16k/min/train-100|dev|test/mix_clean|s1|s2/*.wav
-      sd: CORPORA/diarization/train|dev|test/wav.scp and rttm (or segments and
-      utt2spk)
+      sd: CORPORA/diarization/train|dev|test/wav.scp and rttm (or segments and utt2spk)
 
       speechssl prepare libri2mix CORPORA/Libri2Mix superb --diarization CORPORA/diarization
 

@@ -3,8 +3,8 @@ corpus, and writes manifests, report and card.
 
 Every passage and question that is read is either written or set aside with a reason: the report
 (data_report.json) is not written where kept and set aside do not add up to those that were read.
-Oddities of an item that is kept are count_remarks on, with what was done about them. A WAV or FLAC
-file of a whole recording stays where it is; segments are joined and written as
+Oddities of an item that is kept are counted, with what was done about them (`remark`). A WAV or
+FLAC file of a whole recording stays where it is; segments are joined and written as
 OUT/<split>/audio/*.flac. A recording that lacks a segment is not joined: all that follows the gap
 would come too early.
 """
@@ -40,7 +40,7 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.files import check_shards, files_below, manifest_path, safe_name
+from speechssl.data.files import check_shards, list_files, manifest_path, safe_name
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -71,7 +71,7 @@ NO_RECORDINGS = ("questions of a split without recordings", "text only unless --
 RENAMED = ("ids that occur twice", "the later one has a number behind it")
 EMPTY = ("empty answers", "left out")
 BY_TEXT = ("answers whose offset does not match", "kept without it")
-UNTIMED = "no times; scored by text only"
+UNTIMED = "no times; scored by text only"  # second part of a remark
 # reasons why items of several corpora are set aside
 NO_QUESTION = "its question is empty and there is no recording of it"
 NO_TEXT = "there is neither a recording nor a text of it"
@@ -224,7 +224,7 @@ class Take:
     missing: int = 0  # number of segments that the source lacks
 
 
-def make_take(segments: Mapping[int, Path], first: int = 0) -> Take:
+def make_take(segments: Mapping[int, Path], first: int) -> Take:
     """Make the take of numbered segments, and count the segments that are missing. first: the
     number that the first segment should have. Segments after the last one are not known to be
     missing."""
@@ -396,19 +396,19 @@ def _measure(path: Path) -> Measured:
 
 
 def choose_audio(
-    recording: Measured | None, text: str, textless: str, text_will_do: bool, out: Path
+    recording: Measured | None, text: str, no_text: str, text_will_do: bool, out: Path
 ) -> Attached:
     """Choose the audio of an item: its recording if that is usable; otherwise none, ("", 0), if a
     text is enough; otherwise the reason why the item is set aside.
 
-    text_will_do: whether an item needs no recording if it has a text; textless: the reason for
+    text_will_do: whether an item needs no recording if it has a text; no_text: the reason for
     setting it aside if it has neither.
     """
     path, seconds = recording or (out, None)
     if isinstance(seconds, float):
         return manifest_path(path, out), seconds
     if text_will_do:
-        return ("", 0.0) if text.strip() else {"reason": textless}
+        return ("", 0.0) if text.strip() else {"reason": no_text}
     if seconds is None:
         return {"reason": NOT_FOUND}
     return {"reason": UNUSABLE, "why": str(seconds)}
@@ -496,7 +496,7 @@ def split_files(source: Path, split_of: Callable[[Path], str], corpus: str) -> d
     function that returns the split of a file, "" for a file of none. Raises InputError where there
     are no files, or two of one split."""
     files: dict[str, Path] = {}
-    paths = [path for _, path in files_below([source], ".json")] if source.is_dir() else [source]
+    paths = [path for _, path in list_files([source], ".json")] if source.is_dir() else [source]
     for path in paths:
         split = split_of(path) if path.is_file() else ""
         if split:

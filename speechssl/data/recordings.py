@@ -26,8 +26,8 @@ from speechssl.data.files import (
     QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
-    digest,
-    files_below,
+    hash_file,
+    list_files,
     read_csv,
 )
 from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
@@ -152,7 +152,7 @@ def sample_recordings(
 def hash_contents(recordings: Sequence[Recording]) -> str:
     """Hash the ids and the bytes of recordings; of a file that cannot be read, the id alone."""
     bar = tqdm(recordings, desc="hashing recordings", unit="file")
-    return hash_json([[r.id, digest(r.path)] for r in bar])
+    return hash_json([[r.id, hash_file(r.path)] for r in bar])
 
 
 def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-    paths = [path for _, path in files_below([folder], *SUFFIXES, *UNREAD)]
+    paths = [path for _, path in list_files([folder], *SUFFIXES, *UNREAD)]
     unread = Counter(p.suffix.lower() for p in paths if p.suffix.lower() in UNREAD)
     if unread and is_main():
         other = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from speechssl.artifacts import parse_json, read_text
-from speechssl.data.files import LINE_BREAK, add_recording, audio_files, files_below, read_csv
+from speechssl.data.files import LINE_BREAK, add_recording, list_audio_files, list_files, read_csv
 from speechssl.data.options import SdQa
 from speechssl.data.prepare import (
     PrepareReport,
@@ -49,6 +49,7 @@ ABOUT = {
     "source": "github.com/ffaisal93/SD-QA, arXiv 2109.12072; TyDi QA, arXiv 2003.05002",
     "licence": "Apache-2.0",
 }
+# language, part, dialect, region of the recogniser: "english.dev.usa-en-US.jsonl.gz"
 FILE = re.compile(r"([a-z]+)\.(dev|test)\.(\w+)-[a-z]{2}-([A-Z]{2})(?:\.txt)?\.jsonl(?:\.gz)?")
 # Dialect -> region of the recogniser whose transcripts come first, where it would not be the first
 # by name. There is a file for every recogniser that transcribed a dialect.
@@ -139,7 +140,7 @@ def prepare_sd_qa(o: SdQa) -> dict[str, Any]:
         for path in (*paths, dialect.written, dialect.metadata):
             if path.is_file():
                 files[f"{dialect.split}/{path.name}"] = path
-        recordings += len(audio_files(dialect.folder)) if o.audio else 0
+        recordings += len(list_audio_files(dialect.folder)) if o.audio else 0
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         return {d.split: _read_dialect(d, paths, o, report) for d, paths in dialects.items()}
@@ -152,7 +153,7 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
     """Find the files of every dialect, one for each recogniser: that of FIRST_REGIONS first, that
     of American English last. Raises InputError where there are no files."""
     by_dialect: dict[Dialect, dict[str, Path]] = {}  # dialect -> region of the recogniser -> file
-    for _, path in files_below([source], ".jsonl", ".jsonl.gz"):
+    for _, path in list_files([source], ".jsonl", ".jsonl.gz"):
         name = FILE.fullmatch(path.name)
         if name and name[1] in LANGUAGES:
             dialect = Dialect(path.parent, language=name[1], part=name[2])
@@ -178,7 +179,7 @@ def _read_dialect(
         for example in _read_examples(path):
             examples.setdefault(example.example_id, example)
     written = _read_questions(dialect)
-    articles: dict[tuple[str, str], list[SquadQa]] = {}
+    articles: dict[tuple[str, str], list[SquadQa]] = {}  # (title, text) -> questions
     for example in examples.values():
         key = example.document_title, example.document_plaintext
         questions = articles.setdefault(key, [])
@@ -191,7 +192,7 @@ def _read_dialect(
     paragraphs = [Paragraph(text, tuple(qas), id=title) for (title, text), qas in articles.items()]
     records, _ = make_records(split, paragraphs, Style(LANGUAGES[dialect.language]), report)
     sounds: dict[str, Path] = {}
-    for path in audio_files(dialect.folder):
+    for path in list_audio_files(dialect.folder):
         add_recording(sounds, path.stem, path)
     for name in sorted(sounds.keys() - set(map(str, examples))):
         report.count(split, "questions")
@@ -247,12 +248,10 @@ def _read_examples(path: Path) -> Iterator[Example]:
 
 def _read_questions(dialect: Dialect) -> dict[str, str]:
     """Read the questions as TyDi has them, by id, from lines of id, a flag and text."""
-    path, questions = dialect.written, {}
+    path = dialect.written
     text = read_text(path, "download it again") if path.is_file() else ""
-    for line in filter(None, LINE_BREAK.split(text)):
-        cells = line.split("\t")
-        questions[cells[0]] = cells[-1].strip()
-    return questions
+    rows = [line.split("\t") for line in LINE_BREAK.split(text) if line]
+    return {cells[0]: cells[-1].strip() for cells in rows}
 
 
 def _read_speakers(dialect: Dialect) -> dict[str, str]:

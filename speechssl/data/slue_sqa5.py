@@ -27,11 +27,11 @@ from speechssl.data.files import (
     SUFFIXES,
     add_recording,
     check_shards,
-    column_names,
     decode_cell,
     describe_source,
-    files_below,
+    list_files,
     open_parquet,
+    read_column_names,
     read_header,
     read_parquet,
     safe_name,
@@ -121,17 +121,17 @@ def split_of(name: str) -> str:
     return ""
 
 
-def find_tables(roots: Iterable[Path], wanted_table: Path | None = None) -> dict[str, list[Path]]:
+def find_tables(roots: Iterable[Path], wanted_table: Path | None) -> dict[str, list[Path]]:
     """Find the tables by split; tables of the other tasks of SLUE are left out.
 
     wanted_table: the only table to read, None for all. Raises InputError for a damaged Parquet
     file, and two tables of a split.
     """
     tables: dict[str, list[Path]] = {}
-    for _, path in files_below(roots, ".parquet", ".tsv"):
+    for _, path in list_files(roots, ".parquet", ".tsv"):
         split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (wanted_table is None or path == wanted_table):
-            columns = column_names(path) if path.suffix == ".parquet" else read_header(path)
+            columns = read_column_names(path) if path.suffix == ".parquet" else read_header(path)
             if {"question_id", "document_id"} <= set(columns):
                 tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
@@ -217,7 +217,7 @@ class FileIndex:
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self.files: dict[Key, dict[str, Path]] = {}
-        for _, path in files_below(roots, *SUFFIXES, ".txt"):
+        for _, path in list_files(roots, *SUFFIXES, ".txt"):
             kind = path.parent.name
             if kind in (*KINDS, "word2time"):
                 by_split = self.files.setdefault((kind, path.stem), {})
@@ -312,7 +312,7 @@ class SourceFiles:
 def _locate_source(source: Path) -> SourceFiles:
     """Locate the files to read of a source, which is a folder, slue-sqa5.zip, or one table."""
     if not source.is_file():
-        archives = [path for _, path in files_below([source], *ARCHIVES) if "sqa" in path.name]
+        archives = [path for _, path in list_files([source], *ARCHIVES) if "sqa" in path.name]
         return SourceFiles(source, archives)
     if source.suffix == ".zip":
         return SourceFiles(source.parent, [source])

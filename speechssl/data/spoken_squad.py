@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from speechssl.data.files import add_recording, audio_files
+from speechssl.data.files import add_recording, list_audio_files
 from speechssl.data.options import SpokenSquad
 from speechssl.data.prepare import (
     PrepareReport,
@@ -96,7 +96,7 @@ def _find_recordings(source: Path, split: str) -> dict[tuple[int, int], dict[int
     """Find the recordings of a split, in the folders of FOLDERS: (article, paragraph) -> number of
     the sentence -> file."""
     recordings: dict[tuple[int, int], dict[int, Path]] = {}
-    for path in audio_files(source):
+    for path in list_audio_files(source):
         match = RECORDING.fullmatch(path.stem)
         folder = path.parent.relative_to(source).as_posix().lower()
         if match and FOLDERS[split].search(folder):

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from speechssl.data.files import add_recording, audio_files, group_segments, load_json
+from speechssl.data.files import add_recording, group_segments, list_audio_files, load_json
 from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     BY_TEXT,
@@ -356,7 +356,7 @@ def _audio_folder(source: Path, split: str) -> Path:
 def _find_recordings(source: Path, split: str) -> dict[str, Path]:
     """Find the recordings of a split: name without suffix -> file."""
     recordings: dict[str, Path] = {}
-    for path in audio_files(_audio_folder(source, split)):
+    for path in list_audio_files(_audio_folder(source, split)):
         add_recording(recordings, path.stem, path)
     return recordings
 
@@ -486,8 +486,8 @@ def add_times(answers: Sequence[Answer], passage: Passage) -> tuple[Answer, ...]
     for answer in answers:
         touched = None
         if answer.char_start is not None:
-            last_character = answer.char_start + len(answer.text)
-            touched = find_touched_words(places, answer.char_start, last_character)
+            end = answer.char_start + len(answer.text)
+            touched = find_touched_words(places, answer.char_start, end)
         if touched:
             first, last = (passage.words[number] for number in touched)
             answer = replace(answer, start=first.start, end=last.end)

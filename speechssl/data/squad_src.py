@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
-from speechssl.data.files import add_recording, audio_files, files_below
+from speechssl.data.files import add_recording, list_audio_files, list_files
 from speechssl.data.options import SquadSrc
 from speechssl.data.prepare import (
     PrepareReport,
@@ -52,24 +52,24 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
     source = o.source.resolve()
     files = split_files(source, lambda path: SPLITS.get(path.name, ""), "squad-src")
     files = {split: files[split] for split in PUBLISHED if split in files}
-    lists = {p.name: p for _, p in files_below([source], ".csv") if LIST.fullmatch(p.name)}
+    lists = {p.name: p for _, p in list_files([source], ".csv") if LIST.fullmatch(p.name)}
     ids: dict[str, str] = {}  # number of a recording -> SQuAD's id
     for path in lists.values():
         ids |= _read_list(path)
-    sounds = _find_recordings(source) if o.audio else {}
-    settings = {"files": stamp_files(files | lists), "recordings": len(sounds)}
+    recordings = _find_recordings(source) if o.audio else {}
+    settings = {"files": stamp_files(files | lists), "recordings": len(recordings)}
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits: dict[str, SplitRecords] = {}
-        for split, path in files.items():
-            records, _ = make_records(split, read_squad(path), Style("en"), report)
-            of_questions: dict[str, Path] = {}  # id of a question -> its recording
-            for number, sound in sounds.items():
+        for split, file in files.items():
+            records, _ = make_records(split, read_squad(file), Style("en"), report)
+            by_question: dict[str, Path] = {}  # id of a question -> its recording
+            for number, path in recordings.items():
                 if number in ids:
-                    of_questions[ids[number]] = sound
+                    by_question[ids[number]] = path
                 elif number.startswith(split.upper()):
                     report.remark(split, *UNLISTED)
-            splits[split] = _attach_questions(o, split, records, report, of_questions)
+            splits[split] = _attach_questions(o, split, records, report, by_question)
         return splits
 
     card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
@@ -108,9 +108,9 @@ def _read_list(path: Path) -> dict[str, str]:
 
 def _find_recordings(source: Path) -> dict[str, Path]:
     """Find the recordings: the number in the name -> file."""
-    sounds: dict[str, Path] = {}
-    for path in audio_files(source):
+    recordings: dict[str, Path] = {}
+    for path in list_audio_files(source):
         number = NUMBER.search(path.stem)
         if number:
-            add_recording(sounds, number[0], path)
-    return sounds
+            add_recording(recordings, number[0], path)
+    return recordings

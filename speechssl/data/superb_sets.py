@@ -125,7 +125,6 @@ def measure_utterances(
 
     what: what the progress bar says is measured. Raises InputError for a damaged recording.
     """
-
     bar = {"desc": f"measuring {what}", "unit": "file", "leave": False}
     results = thread_map(_measure, list(utterances), max_workers=THREADS, **bar)
     measured = [result for result in results if isinstance(result, Utterance)]

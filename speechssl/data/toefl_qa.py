@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import hash_files
-from speechssl.data.files import files_below
+from speechssl.data.files import list_files
 from speechssl.data.options import ToeflQa
 from speechssl.data.prepare import PrepareReport, SplitRecords, no_files, prepare_corpus
 from speechssl.data.records import Passage, Question
@@ -62,7 +62,7 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
     """Find the files of every split that has some, in the order of their numbers. The split is the
     name of the folder; files in a folder of another name are test. Raises InputError where there
     are none."""
-    paths = [path for _, path in files_below([source], "")] if source.is_dir() else [source]
+    paths = [path for _, path in list_files([source], "")] if source.is_dir() else [source]
     numbered = []  # (test, type of story, story, question, file)
     for path in paths:
         match = FILE.fullmatch(path.name)

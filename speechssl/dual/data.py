@@ -43,7 +43,7 @@ class Window:
         return self.first + self.length
 
 
-def windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
+def cut_windows(total: int, size: int, stride: int) -> tuple[Window, ...]:
     """Cut a passage of `total` tokens into windows of `size`, `stride` apart; the last one ends
     flush with the passage.
 
@@ -76,7 +76,7 @@ class Layout:
     end_weight: float = 1.0
     attention_width: int = 0  # tokens that a token sees on either side; 0: all of the sequence
 
-    def sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
+    def make_sequence(self, question: np.ndarray, window: np.ndarray) -> tuple[np.ndarray, int]:
         """Return the ids (S,) of a question and a window, and the position of the window's first
         token."""
         question = question[: self.question]
@@ -102,7 +102,7 @@ def collate(sequences: Sequence[tuple[np.ndarray, int]], pad: int) -> dict[str, 
     return {"ids": ids, "mask": mask, "segments": segments}
 
 
-def window_mask(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+def mark_window(mask: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
     """Mark the tokens of the window (B, S): segment 1 without the [SEP] that ends a sequence.
     mask, segments: (B, S) of `collate`."""
     return segments * functional.pad(mask[:, 1:], (0, 1))
@@ -176,7 +176,7 @@ class ExampleBatches:
             example = self.examples[number]
             start = self._choose_start(rng, example, length)
             window = example.passage[start : start + length]
-            sequence, offset = self.layout.sequence(example.question, window)
+            sequence, offset = self.layout.make_sequence(example.question, window)
             replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
             sequences.append((sequence, offset))
             first = last = 0

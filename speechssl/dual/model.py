@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
-from speechssl.dual.data import Layout, window_mask
+from speechssl.dual.data import Layout, mark_window
 from speechssl.encoders.hubert import UninitialisedLinear
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
@@ -241,7 +241,7 @@ class SpanModel(nn.Module):
         if self.subwords is not None:
             embedded = embedded + self.subwords(ids)
         hidden = self.encoder(**self.inputs(embedded, mask, segments)).last_hidden_state
-        allowed = window_mask(mask, segments).bool()
+        allowed = mark_window(mask, segments).bool()
         allowed[:, 0] = True
         return torch.where(allowed[..., None], self.head(hidden).float(), IGNORED)
 

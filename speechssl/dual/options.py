@@ -166,7 +166,7 @@ class TrainUnitWords:
     units: Path = argument("folder of `speechssl units extract`")
     out: Path = argument("folder for the reader")
     start: Path | None = option(
-        None, "trained reader of the same units to start from; default: what teaches"
+        None, "trained reader of the same units to start from; default: the teacher"
     )
     pieces: Path | None = option(None, PIECES)
     teacher: Path | None = option(

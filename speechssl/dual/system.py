@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from speechssl.dual.data import Layout, Window, collate, list_codebooks, windows
+from speechssl.dual.data import Layout, Window, collate, cut_windows, list_codebooks
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text.tfidf import ngrams, tfidf
@@ -204,10 +204,12 @@ class Reader:
         item_windows: list[tuple[int, Window]] = []
         sequences = []
         for i, (question, passage) in enumerate(items):
-            tiling = windows(len(passage), layout.size, layout.stride)
+            tiling = cut_windows(len(passage), layout.size, layout.stride)
             for window in retrieve_windows(tiling, question, passage, self.retrieve, self.ngram):
                 item_windows.append((i, window))
-                sequences.append(layout.sequence(question, passage[window.first : window.stop]))
+                sequences.append(
+                    layout.make_sequence(question, passage[window.first : window.stop])
+                )
         device = next(self.model.parameters()).device
         pad_batch = partial(collate, pad=layout.pad)
         rows = run_model(self.model.logits, device, sequences, pad_batch, self.batch, self.bf16)

@@ -313,13 +313,13 @@ def collate_words(
     """
     unit_sequences, text_sequences, places, text_places = [], [], [], []
     for question, window in rows:
-        sequence, offset = layout.sequence(question.units, window.units)
+        sequence, offset = layout.make_sequence(question.units, window.units)
         unit_sequences.append((sequence, offset))
         # a question begins behind [CLS]
         places.append(torch.from_numpy(np.concatenate([question.spans + 1, window.spans + offset])))
         question_ids, question_spans = join_words(question.word_pieces)
         window_ids, window_spans = join_words(window.word_pieces)
-        sequence, offset = text.sequence(question_ids, window_ids)
+        sequence, offset = text.make_sequence(question_ids, window_ids)
         text_sequences.append((sequence, offset))
         spans = np.concatenate([question_spans + 1, window_spans + offset])
         text_places.append(torch.from_numpy(spans))

@@ -222,7 +222,7 @@ def fit_spans(
     layout: Layout,
     options: QaOptions,
     out: Path,
-    evaluation: Evaluation | None = None,
+    evaluation: Evaluation | None,
 ) -> dict[str, Any]:
     """Fit a span model on examples; return the facts for its card. Raises InputError where there
     are no examples, or as `fit_reader` does."""
@@ -442,7 +442,8 @@ def answer_in_batches(
     answer_all: Callable[[Sequence[Any]], Sequence[Any]], items: Mapping[str, Any], size: int = 64
 ) -> dict[str, Any]:
     """Answer `size` items at a time; return the answers by the ids of the items."""
-    names, answers = list(items), list[Any]()
+    names = list(items)
+    answers: list[Any] = []
     for start in range(0, len(names), size):
         answers += answer_all([items[name] for name in names[start : start + size]])
     return dict(zip(names, answers, strict=True))

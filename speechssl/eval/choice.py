@@ -19,7 +19,7 @@ from speechssl.eval.conditions import check_conditions
 from speechssl.eval.encode import Recording
 from speechssl.eval.options import Choice
 from speechssl.eval.predict import Rows, describe_question
-from speechssl.eval.score import choice_lines
+from speechssl.eval.score import make_choice_lines
 from speechssl.eval.spoken_qa import (
     Scored,
     Setup,
@@ -32,7 +32,7 @@ from speechssl.eval.spoken_qa import (
     table_of_rows,
 )
 from speechssl.multiple_choice.data import choose_text
-from speechssl.multiple_choice.model import choose_options, longest_options, score_choice
+from speechssl.multiple_choice.model import choose_longest, choose_options, score_choice
 from speechssl.multiple_choice.system import (
     Baseline,
     ChoiceSystem,
@@ -125,7 +125,7 @@ class MultipleChoice(Task):
             if system.name == "chance":
                 row |= {"answered": True, "chosen": None}
             elif system.name == "longest-option":
-                row |= {"answered": True, "chosen": longest_options(question)}
+                row |= {"answered": True, "chosen": choose_longest(question)}
             elif question.id in scores:
                 log_probs = scores[question.id]
                 row["answered"] = True
@@ -170,7 +170,7 @@ class MultipleChoice(Task):
             for question in corpus.choices:
                 passage = corpus.passages[question.passage]
                 transcripts[passage.id] = choose_text(passage, system.source)
-        return Scored(scores, choice_lines(scores, corpus, transcripts), transcripts)
+        return Scored(scores, make_choice_lines(scores, corpus, transcripts), transcripts)
 
 
 def _is_without_audio(system: ChoiceSystem) -> bool:

@@ -25,7 +25,6 @@ from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
 from speechssl.results import seen_sentence, system_label
 from speechssl.stats import (
-    RESAMPLES,
     BootstrapUnits,
     Estimate,
     ItemScore,
@@ -72,11 +71,11 @@ class Scores:
 
     def values(self, metric: str) -> dict[str, float]:
         """Return the values of a metric by question, as far as they are known."""
-        known = {}
+        values = {}
         for question, line in self.lines.items():
             if line.get(metric) is not None:
-                known[question] = float(line[metric])
-        return known
+                values[question] = float(line[metric])
+        return values
 
     @property
     def has_transcripts(self) -> bool:
@@ -106,11 +105,11 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
                 message += f": {' '.join(below)}"
             raise InputError(message)
         scores += map(_read_scores, paths)
-    known = list(dict.fromkeys(s.system for s in scores))
+    names = list(dict.fromkeys(s.system for s in scores))
     for system in systems:
-        if system not in known:
+        if system not in names:
             raise InputError(
-                f"there are no scores of the system {system!r}; choose from {', '.join(known)}"
+                f"there are no scores of the system {system!r}; choose from {', '.join(names)}"
             )
     return _name_apart([s for s in scores if not systems or s.system in systems])
 
@@ -158,8 +157,8 @@ def reads_reference(system: str) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
-    """Systems are compared on one corpus by one metric."""
+class Comparison:
+    """A comparison has systems on one corpus, by one metric."""
 
     corpus: str
     metric: str
@@ -222,8 +221,7 @@ def compare(
     metric: str | None = None,
     common: bool = False,
     seed: int = 0,
-    resamples: int = RESAMPLES,
-) -> list[Compared]:
+) -> list[Comparison]:
     """Compare the systems of every corpus. metric: one of METRICS; None: the first of them that a
     corpus has. common: whether questions are left out that some systems of the corpus lack.
 
@@ -233,32 +231,30 @@ def compare(
     by_corpus: dict[str, list[Scores]] = {}
     for scores in results:
         by_corpus.setdefault(scores.corpus, []).append(scores)
-    compared = []
+    comparisons = []
     for corpus_scores in by_corpus.values():
         for name in [metric] if metric else METRICS:
             if any(s.values(name) for s in corpus_scores):
-                compared.append(_compare_corpus(corpus_scores, name, common, seed, resamples))
+                comparisons.append(_compare_corpus(corpus_scores, name, common, seed))
                 break
-    if not compared:
+    if not comparisons:
         raise InputError(
             f"no result has {metric or 'a score'}; choose another --metric ({', '.join(METRICS)})"
         )
-    return compared
+    return comparisons
 
 
-def _compare_corpus(
-    results: Sequence[Scores], metric: str, common: bool, seed: int, resamples: int
-) -> Compared:
+def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: int) -> Comparison:
     """Compare the systems of one corpus. Raises InputError for scores that cannot be paired."""
     with_metric = [s for s in results if s.values(metric)]
     shared = _shared_questions(with_metric, metric, common)
-    restricted = []  # to the questions that all have
+    on_shared = []  # the scores of the questions that all have
     for scores in with_metric:
         lines = {i: line for i, line in scores.lines.items() if i in shared}
-        restricted.append(replace(scores, lines=lines))
+        on_shared.append(replace(scores, lines=lines))
     # the metric, and WER where there is one, are drawn together
     cells: dict[tuple[str, ConditionAtSnr, str], list[ItemScore]] = {}
-    for scores in restricted:
+    for scores in on_shared:
         items = []
         for i, line in scores.lines.items():
             item = ItemScore(
@@ -271,7 +267,7 @@ def _compare_corpus(
             )
             items.append(item)
         cells[scores.system, scores.condition, metric] = items
-    for scores in restricted:
+    for scores in on_shared:
         if scores.has_transcripts:
             cells[scores.system, scores.condition, WER] = _word_errors(scores)
 
@@ -285,11 +281,11 @@ def _compare_corpus(
         return scores.has_transcripts, reads_reference(name), error_rate, name
 
     _, units = common_units(cells, PASSAGE)
-    return Compared(
-        corpus=restricted[0].corpus,
+    return Comparison(
+        corpus=on_shared[0].corpus,
         metric=metric,
-        scores=tuple(sorted(restricted, key=sort_key)),
-        estimates=resample_cells(cells, seed, resamples, PASSAGE),
+        scores=tuple(sorted(on_shared, key=sort_key)),
+        estimates=resample_cells(cells, seed, unit=PASSAGE),
         units=units,
         without_metric=tuple(dict.fromkeys(s.system for s in results if s not in with_metric)),
     )
@@ -358,7 +354,7 @@ class PairedTest:
 
 
 def make_paired_tests(
-    compared: Sequence[Compared], pairs: Sequence[tuple[str, str]] = ()
+    comparisons: Sequence[Comparison], pairs: Sequence[tuple[str, str]] = ()
 ) -> list[list[PairedTest]]:
     """Make the tests of every corpus, whose p-values are adjusted together.
 
@@ -367,7 +363,7 @@ def make_paired_tests(
     that no corpus has.
     """
     by_corpus: list[list[PairedTest]] = []
-    for c in compared:
+    for c in comparisons:
         all_pairs = list(combinations(c.systems, 2))
         textless_pairs = []  # the system without a transcript first
         for a, b in all_pairs:
@@ -386,7 +382,7 @@ def make_paired_tests(
     all_tests = [t for tests in by_corpus for t in tests]
     for pair in pairs:
         if pair not in {(t.first, t.second) for t in all_tests}:
-            systems = ", ".join(dict.fromkeys(s for c in compared for s in c.systems))
+            systems = ", ".join(dict.fromkeys(s for c in comparisons for s in c.systems))
             raise InputError(
                 f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
                 f"are {systems}"

@@ -80,7 +80,7 @@ def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 
 
-def trained_noises(where: str | Path) -> frozenset[str]:
+def read_trained_noises(where: str | Path) -> frozenset[str]:
     """Read from the card of an encoder the noises that it was trained on; none where it has no
     card of this project.
 
@@ -89,11 +89,11 @@ def trained_noises(where: str | Path) -> frozenset[str]:
     for folder in (Path(where), SHIPPED / where):
         for path in (folder / "encoder/card.json", folder / "card.json"):
             if path.is_file():
-                return noises_in(read_json(path).get("options") or {})
+                return list_noises(read_json(path).get("options") or {})
     return frozenset()
 
 
-def noises_in(options: Mapping[str, Any]) -> frozenset[str]:
+def list_noises(options: Mapping[str, Any]) -> frozenset[str]:
     """Return the names of the noises in the options of a training, as its card has them:
     {"distort": {"kinds": [{"name": ..., "set": ...}, ...]}}."""
     distort = options.get("distort")
@@ -193,7 +193,7 @@ def freeze_mixtures(
     recordings: Mapping[str, Path],
     conditions: Sequence[Condition],
     path: Path,
-    workers: int = 2,
+    workers: int,
 ) -> FrozenMixtures:
     """Load the mixtures of recordings under conditions from the manifest `path`; write it first
     where it is missing or was made from other inputs. recordings: paths by the names of

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speechssl.eval.compare import CLEAN, WER, Compared, ConditionAtSnr, reads_reference
+from speechssl.eval.compare import CLEAN, WER, Comparison, ConditionAtSnr, reads_reference
 from speechssl.stats import Estimate, combine_estimates
 
 DRAWS = 2000  # number of resamples that the curve is fitted to
@@ -72,7 +72,7 @@ class Crossing:
         return self.points[-1].wer.value
 
 
-def find_crossings(c: Compared) -> list[Crossing]:
+def find_crossings(c: Comparison) -> list[Crossing]:
     """Find the crossings of every system without a transcript with every family that has two
     different word error rates or more."""
     crossings = []
@@ -127,7 +127,7 @@ def _interval_end(at: float | None, zero: float) -> float | None:
     return float(zero) if at is not None and np.isfinite(zero) else None
 
 
-def group_points(c: Compared, textless: str) -> dict[str, list[Point]]:
+def group_points(c: Comparison, textless: str) -> dict[str, list[Point]]:
     """Group the points beside a system without a transcript by family, sorted by WER; families of
     one point are left out, and so is `all` where there is one family."""
     points = []

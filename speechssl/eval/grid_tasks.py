@@ -37,10 +37,10 @@ from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.eval.conditions import Item, Setting, check_unseen, trained_noises
+from speechssl.eval.conditions import Item, Setting, check_unseen, read_trained_noises
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import answer_questions, parse_predictions
-from speechssl.eval.score import score_questions, word_errors
+from speechssl.eval.score import count_word_errors, score_questions
 from speechssl.eval.spoken_qa import passages_with_questions
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
@@ -363,7 +363,7 @@ class TranscriptsTask(AnswersTask):
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         texts = {name: transcript.text for name, transcript in features.items()}
-        errors = word_errors(self.passages, texts)
+        errors = count_word_errors(self.passages, texts)
         voices = voices_of(self.corpus)
         scored = []
         for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
@@ -413,7 +413,7 @@ def load_tested(
     Raises InputError where it cannot be loaded, where a task needs a folder of models and the
     encoder comes alone, and for unseen noise that it was trained on.
     """
-    check_unseen(name, trained_noises(where), settings)
+    check_unseen(name, read_trained_noises(where), settings)
     for folder in (Path(where), SHIPPED / where):
         if (folder / "encoder").is_dir():
             return TestedEncoder(name, load_shared_encoder(folder), folder)

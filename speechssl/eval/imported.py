@@ -37,8 +37,8 @@ from speechssl.eval.predict import (
 )
 from speechssl.eval.score import (
     METRICS,
+    make_question_lines,
     measure_scores,
-    question_lines,
     score_questions,
     write_scores,
 )
@@ -117,7 +117,7 @@ def import_predictions(o: Predictions) -> str:
         )
         results.append(row)
     append_rows(o.out / "results.jsonl", results)
-    lines = question_lines(scores, corpus, {})
+    lines = make_question_lines(scores, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
     summary = f"{o.name}: {_summarise(answers, counts)}"
     return f"{summary}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
@@ -172,23 +172,23 @@ def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
     for question in corpus.questions:
         words = tuple(answer_tokens(question.written, question.language))
         ids.setdefault(words, []).append(question.id)
-    given: dict[tuple[str, ...], list[str]] = {}  # words of a prompt -> its responses
+    by_prompt: dict[tuple[str, ...], list[str]] = {}  # words of a prompt -> its responses
     prompts = unknown = 0  # numbers of prompts
     for number, values in read_lines(file):
         line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
         words = tuple(answer_tokens(line.prompt, corpus.language))
-        given.setdefault(words, []).append(line.response)
+        by_prompt.setdefault(words, []).append(line.response)
         prompts += 1
         unknown += words not in ids
     responses: dict[str, str] = {}
-    for words in given.keys() & ids.keys():
-        if len(set(given[words])) == 1:
-            responses |= dict.fromkeys(ids[words], given[words][0])
-        elif len(given[words]) == len(ids[words]):  # a line a question, in their order
-            responses |= dict(zip(ids[words], given[words], strict=True))
+    for words in by_prompt.keys() & ids.keys():
+        if len(set(by_prompt[words])) == 1:
+            responses |= dict.fromkeys(ids[words], by_prompt[words][0])
+        elif len(by_prompt[words]) == len(ids[words]):  # a line a question, in their order
+            responses |= dict(zip(ids[words], by_prompt[words], strict=True))
         else:
             raise InputError(
-                f"{file}: the prompt {' '.join(words)!r} has {len(given[words])} responses for "
+                f"{file}: the prompt {' '.join(words)!r} has {len(by_prompt[words])} responses for "
                 f"{len(ids[words])} questions of these words; give one for each"
             )
     sentence = (

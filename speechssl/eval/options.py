@@ -32,7 +32,7 @@ ROWS = (
 )
 READERS = "precision of the text encoders; bf16 is fast with AVX512-BF16 or AMX and slow without"
 CONDITION = "condition, as in `evaluate qa`"
-NOT_GIVEN: Any = None  # the value of --encoder, required in `Parts`, where it is not given here
+NOT_GIVEN: Any = None  # `Parts` requires --encoder, but here --models may stand in its place
 # metrics of spoken QA, multiple choice and retrieval; `compare` takes the first that was measured
 Metric = Literal["ff1", "f1", "em", "aos", "set_accuracy", "accuracy", "mrr", "r1", "r10"]
 TEST = "test"  # the grid of this split lies in OUT itself, those of others in OUT/SPLIT
@@ -117,8 +117,8 @@ class Qa(Conditions):
 
     def __post_init__(self) -> None:
         """Raise InputError for parts without the others, and for parts beside --models."""
-        given = [p for p in (self.parts.encoder, self.parts.codebook, self.parts.dual) if p]
-        if given and (len(given) < 3 or self.models != type(self).models):
+        parts = [p for p in (self.parts.encoder, self.parts.codebook, self.parts.dual) if p]
+        if parts and (len(parts) < 3 or self.models != type(self).models):
             raise InputError(
                 "--encoder, --codebook and --dual (the reader of units) go together, in the place "
                 "of --models; give all three"

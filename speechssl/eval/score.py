@@ -56,28 +56,28 @@ METRICS = ("ff1", "aos", "em", "f1")
 
 
 @cache
-def _rules() -> dict[str, Any]:
+def _read_rules() -> dict[str, Any]:
     """Read answer_types.yaml: by language the patterns of kinds of answers, tried in their order,
     `asked` on the question and then `form` on the answer."""
     file = resources.files("speechssl.eval").joinpath("answer_types.yaml")
     return dict(yaml.safe_load(file.read_text("utf-8")))
 
 
-def answer_type(question: str, answer: str, language: str) -> str:
+def classify_answer(question: str, answer: str, language: str) -> str:
     """Return the kind of an answer, a name in answer_types.yaml; "other" in a language of
     ANSWERS_ONLY, whose answers can be scored but not told apart. Raises InputError for a language
     without text rules."""
     if language in ANSWERS_ONLY:
         return "other"
     language = language_of(language)
-    rules = _rules()[language]
+    rules = _read_rules()[language]
     for kind, text in (("asked", question.lower()), ("form", answer.lower())):
         for name, rule in rules[kind].items():
             if re.search(rule, text, re.VERBOSE):
                 return str(name)
     if len(answer_tokens(answer, language)) >= rules["clause"]:
         return "clause"
-    small_words = _rules()["small"].split()
+    small_words = _read_rules()["small"].split()
     words = re.findall(r"[^\W\d_]+", answer)  # runs of letters, such as "de" and "Gaulle"
     words = [word for word in words if word.lower() not in small_words]
     are_capitalised = bool(words) and all(word[0].isupper() for word in words)
@@ -104,7 +104,7 @@ ERRORS = ("right", "too long", "too short", "little overlap", "no overlap", "no 
 RIGHT = 0.5
 
 
-def error_type(shared: float, predicted: float, gold: float) -> str:
+def classify_error(shared: float, predicted: float, gold: float) -> str:
     """Return one of ERRORS. predicted, gold: lengths of the predicted and the gold answer, gold
     above 0; shared: the length of what both have in common; all in seconds or in words."""
     if predicted <= 0:
@@ -188,9 +188,9 @@ def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, fl
     """Return the error of an answer against the annotation that is nearest in time."""
     start, end = max(gold, key=lambda g: frame_f1(span, [g]))
     if span is None:
-        return error_type(0.0, 0.0, end - start)
+        return classify_error(0.0, 0.0, end - start)
     shared = max(0.0, min(span[1], end) - max(span[0], start))
-    return error_type(shared, span[1] - span[0], end - start)
+    return classify_error(shared, span[1] - span[0], end - start)
 
 
 def _word_error(predicted: str, texts: Sequence[str], language: str) -> str:
@@ -200,7 +200,7 @@ def _word_error(predicted: str, texts: Sequence[str], language: str) -> str:
     gold = Counter(answer_tokens(nearest, language))
     if not gold:
         return ""
-    return error_type((words & gold).total(), words.total(), gold.total())
+    return classify_error((words & gold).total(), words.total(), gold.total())
 
 
 # ---- rows of results
@@ -231,14 +231,14 @@ def measure_scores(
     passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
     has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
     if transcripts and has_rules:
-        errors = word_errors(passages, transcripts)
+        errors = count_word_errors(passages, transcripts)
         units = passage_units(corpus, [p.id for p in passages])
         rate = ratio_interval(errors.errors, errors.words, units, seed)
         values[error_metric(passages[0].language)] = rate
     return values
 
 
-def word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
+def count_word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
     """Count the word errors in the transcripts of passages, of which there must be one; every word
     of a passage without a transcript is an error."""
     hypotheses = [transcripts.get(p.id, "") for p in passages]
@@ -326,7 +326,7 @@ def write_scores(
     write_items(path, lines, card)
 
 
-def question_lines(
+def make_question_lines(
     scored: Sequence[Any],
     corpus: Corpus,
     transcripts: Mapping[str, str],
@@ -349,14 +349,14 @@ def question_lines(
             seconds = answer.end - answer.start
         about = {
             "answer_seconds": seconds,
-            "type": answer_type(question.written, answer.text, question.language),
+            "type": classify_answer(question.written, answer.text, question.language),
         }
         scores = {metric: getattr(score, metric) for metric in metrics}
         lines.append({"id": score.id, **facts[score.id], **scores, **about})
     return lines
 
 
-def choice_lines(
+def make_choice_lines(
     scored: Sequence[ScoredChoice], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> Rows:
     """Make the lines of multiple choice, one a question. transcripts: those of the passages by id,
@@ -379,7 +379,7 @@ def _passage_facts(
     passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
     counts: dict[str, tuple[int, int]] = {}
     if passages:
-        errors = word_errors(passages, transcripts)
+        errors = count_word_errors(passages, transcripts)
         for p, n_errors, n_words in zip(passages, errors.errors, errors.words, strict=True):
             counts[p.id] = int(n_errors), int(n_words)
     facts = {}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.readers import find_reader
-from speechssl.cascade.system import CascadeSystem
+from speechssl.cascade.system import CascadeSystem, words_of_text
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import (
     Corpus,
@@ -46,8 +46,8 @@ from speechssl.eval.predict import (
 from speechssl.eval.score import (
     METRICS,
     find_seen,
+    make_question_lines,
     measure_scores,
-    question_lines,
     score_questions,
     write_scores,
 )
@@ -378,14 +378,14 @@ class SpokenQa(Task):
         if isinstance(system, CascadeSystem) and _has_recogniser(system):
             written = {}
             for name, question in self.text_only.items():
-                written[name] = system.read(question.text, question.language)
+                written[name] = words_of_text(question.text, question.language)
             features = {**features, **written}
         return answer_questions(system, self.corpus, features, where)
 
     def score(self, system: System, predictions: Mapping[str, Any]) -> Scored:
         scores = score_questions(predictions, self.corpus)
         transcripts = predictions["transcripts"]
-        return Scored(scores, question_lines(scores, self.corpus, transcripts), transcripts)
+        return Scored(scores, make_question_lines(scores, self.corpus, transcripts), transcripts)
 
     def warn_of_gaps(self, systems: Sequence[System]) -> None:
         """Warn on stderr of questions without a recording, and where no answer has times. Raises

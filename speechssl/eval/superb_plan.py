@@ -34,10 +34,10 @@ from speechssl.eval.conditions import (
     check_conditions,
     check_unseen,
     freeze_mixtures,
+    list_noises,
     list_settings,
     name_utterances,
-    noises_in,
-    trained_noises,
+    read_trained_noises,
 )
 from speechssl.options import parse_noise_folders
 from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
@@ -177,7 +177,7 @@ def make_plan(o: Superb) -> Plan:
     )
     check_conditions(settings, distorter)
     tuning = make_tuning(o)
-    trained_on = noises_in(tuning.card) if tuning else frozenset()
+    trained_on = list_noises(tuning.card) if tuning else frozenset()
     untrainable = [task for task in parts if task in UNTRAINABLE]
     untrainable += [name for name, where in encoders.items() if is_fixed(where)]
     if tuning and untrainable:
@@ -186,7 +186,7 @@ def make_plan(o: Superb) -> Plan:
             "these tasks and encoders, or both options"
         )
     for name, where in encoders.items():
-        known_noises = trained_noises(where.removeprefix(UNITS_OF)) | trained_on
+        known_noises = read_trained_noises(where.removeprefix(UNITS_OF)) | trained_on
         check_unseen(name, known_noises, settings)
     return Plan(o, encoders, parts, settings, distorter, tuning)
 

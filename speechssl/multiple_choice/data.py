@@ -26,7 +26,7 @@ from torch.nn import functional
 from speechssl.artifacts import hash_json
 from speechssl.audio import read_audio
 from speechssl.data.records import Corpus, Passage, Question
-from speechssl.dual.data import Layout, Window, collate, draw_batch, replace_tokens, windows
+from speechssl.dual.data import Layout, Window, collate, cut_windows, draw_batch, replace_tokens
 from speechssl.encoders.store import store_features
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
@@ -52,12 +52,12 @@ class ChoiceTokens:
     options: tuple[np.ndarray, ...]
     passage: np.ndarray  # (P,) int, may be empty
 
-    def windows(self, layout: Layout) -> tuple[Window, ...]:
+    def cut_windows(self, layout: Layout) -> tuple[Window, ...]:
         """Cut the passage into windows. A passage without tokens gets an empty one: question and
         options are still read."""
-        return windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
+        return cut_windows(len(self.passage), layout.size, layout.stride) or (Window(0, 0),)
 
-    def sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
+    def make_sequence(self, layout: Layout, option: int, window: Window) -> tuple[np.ndarray, int]:
         """Return ids (S,) of `[CLS] question [SEP] option [SEP] window [SEP]` and the position of
         the window's first token.
 
@@ -66,7 +66,7 @@ class ChoiceTokens:
         option_ids = self.options[option][: layout.question // 2]
         question = self.question[: layout.question - 1 - len(option_ids)]
         query = np.concatenate([question, [layout.sep], option_ids])
-        return layout.sequence(query, self.passage[window.first : window.stop])
+        return layout.make_sequence(query, self.passage[window.first : window.stop])
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def make_examples(
         if isinstance(choice, str):
             left_out[question.id] = choice
         else:
-            ordered = order(choice, choice.windows(layout))
+            ordered = order(choice, choice.cut_windows(layout))
             examples.append(ChoiceExample(choice, ordered, tuple(question.correct)))
     return examples, left_out
 
@@ -278,7 +278,7 @@ class ChoiceBatches:
             for option in range(len(example.choice.options)):
                 for w, window in enumerate(windows_read[b]):
                     rows.append((b * options + option) * most_windows + w)
-                    sequences.append(example.choice.sequence(self.layout, option, window))
+                    sequences.append(example.choice.make_sequence(self.layout, option, window))
         for sequence, _ in sequences:
             replace_tokens(rng, sequence, o.random_units, self.layout.symbols)
         batch = {}

@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn import functional
 
 from speechssl.data.records import Question
-from speechssl.dual.data import Layout, collate, window_mask
+from speechssl.dual.data import Layout, collate, mark_window
 from speechssl.dual.model import IGNORED, EncoderInputs, load_parts
 from speechssl.dual.system import choose_device, run_model
 from speechssl.errors import InputError
@@ -69,7 +69,7 @@ class ChoiceModel(nn.Module):
         inputs = self.inputs(self.embedding(ids), mask, segments)
         hidden = self.encoder(**inputs).last_hidden_state.float()
         question = _mean(hidden, (1 - segments) * mask)
-        window = _mean(hidden, window_mask(mask, segments))
+        window = _mean(hidden, mark_window(mask, segments))
         likeness = self.likeness * functional.cosine_similarity(question, window)[:, None]
         features = torch.cat([question, window, question * window], -1)
         return likeness + self.head(torch.tanh(self.dense(features))).float()
@@ -164,15 +164,15 @@ class ChoiceReader:
         device = next(self.model.parameters()).device
         sequences = []
         for item in items:
-            for window in item.windows(layout):
+            for window in item.cut_windows(layout):
                 for option in range(len(item.options)):
-                    sequences.append(item.sequence(layout, option, window))
+                    sequences.append(item.make_sequence(layout, option, window))
         pad_batch = partial(collate, pad=layout.pad)
         rows = run_model(self.model.evidence, device, sequences, pad_batch, self.batch, self.bf16)
         outputs = iter(rows)
         scores = []
         for item in items:
-            windows, options = len(item.windows(layout)), len(item.options)
+            windows, options = len(item.cut_windows(layout)), len(item.options)
             evidence = torch.stack([next(outputs) for _ in range(windows * options)])
             # (1, O, W, 2)
             evidence = evidence.view(windows, options, 2).transpose(0, 1)[None].to(device)
@@ -188,7 +188,7 @@ def choose_options(scores: np.ndarray, size: int) -> tuple[int, ...]:
     return tuple(sorted(int(i) for i in np.argsort(-scores, kind="stable")[:size]))
 
 
-def longest_options(question: Question) -> tuple[int, ...]:
+def choose_longest(question: Question) -> tuple[int, ...]:
     """Choose as many options as are right, those with the most characters; of equals the
     earlier."""
     lengths = np.array([len(option) for option in question.options])

@@ -133,7 +133,7 @@ ChoiceSystem = SpokenChoice | AudioWordChoice | WrittenChoice | Baseline
 
 
 def load_choice_systems(
-    models: Path | str, names: Sequence[str], bf16: bool = False, language: str | None = None
+    models: Path | str, names: Sequence[str], bf16: bool, language: str
 ) -> list[ChoiceSystem]:
     """Load systems by their names. names: `units`, `speechbert`, `cascade-<engine>` (see
     `load_recogniser`), `text`, `cascade-given`, and the baselines.

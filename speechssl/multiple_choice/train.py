@@ -89,11 +89,11 @@ def train_choice(o: TrainChoice) -> None:
     )
     symbols: Symbols
     if o.speechbert:
-        symbols = AudioWords(o)
+        symbols = AudioWordSymbols(o)
     elif o.units:
-        symbols = Units(o)
+        symbols = UnitSymbols(o)
     else:
-        symbols = Words(o)
+        symbols = WordSymbols(o)
     with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
@@ -132,7 +132,7 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
 Examples = tuple[torch.Tensor | None, list[ChoiceExample], dict[str, str]]
 
 
-class Units:
+class UnitSymbols:
     """The symbols are units of recordings. `o.start` may name a reader of the same units, of spans
     or of choices."""
 
@@ -165,7 +165,7 @@ class Units:
         return None, *make_unit_examples(data, runs, layout)
 
 
-class Words:
+class WordSymbols:
     """The symbols are word pieces of texts. `o.start` may name a reader of words, of spans or of
     choices, with its tokeniser."""
 
@@ -198,7 +198,7 @@ class Words:
         return None, *make_text_examples(data, self.codec, layout, self.o.read)
 
 
-class AudioWords:
+class AudioWordSymbols:
     """The symbols are audio words, cut as in answering; SpeechBERT's text encoder is trained
     further. Codes are kept in OUT until training is done."""
 
@@ -238,7 +238,7 @@ def load_system(o: TrainChoice) -> SpeechBertSystem:
     return load_speechbert(o.speechbert, encoder, CtcRecogniser.load(o.ctc, encoder))
 
 
-Symbols = Units | Words | AudioWords
+Symbols = UnitSymbols | WordSymbols | AudioWordSymbols
 
 
 # ---- models and their evaluation

@@ -39,7 +39,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.predict import parse_predictions, read_items
-from speechssl.eval.score import answer_type
+from speechssl.eval.score import classify_answer
 from speechssl.report.listening import (
     Answers,
     Lane,
@@ -494,7 +494,8 @@ class ExampleMaker:
         passage_samples = read_distorted(passage)
         seconds = len(passage_samples) / SAMPLE_RATE
         gold = question.answers[0].text
-        badges = [("type of the answer", answer_type(question.written, gold, question.language))]
+        kind = classify_answer(question.written, gold, question.language)
+        badges = [("type of the answer", kind)]
         if passage.speaker:
             badges.insert(0, ("voice of the passage", passage.speaker))
         snr_over = distorter.card(self.condition).get("snr_over")

@@ -17,7 +17,7 @@ from speechssl.artifacts import hold_output, read_json, write_json, write_text
 from speechssl.eval.compare import (
     CLEAN,
     WER,
-    Compared,
+    Comparison,
     PairedTest,
     compare,
     make_paired_tests,
@@ -70,7 +70,7 @@ LABEL_DISTANCE = 8.0  # points of WER between conditions that both have a label 
 class Compilation(NamedTuple):
     """A compilation has the results of a comparison on one corpus."""
 
-    compared: Compared
+    compared: Comparison
     tests: Sequence[PairedTest]
     crossings: Sequence[Crossing]
 
@@ -141,7 +141,7 @@ def make_tables(compilation: Compilation) -> list[Table]:
     return with_notes
 
 
-def make_score_table(compared: Compared, metric: str) -> Table:
+def make_score_table(compared: Comparison, metric: str) -> Table:
     """Make a table of scores, with a row for each system and a column for each condition. metric:
     that of the comparison, or WER."""
     cells = [(s, c) for s, c, name in compared.estimates if name == metric]
@@ -227,7 +227,7 @@ def name_family(x: Crossing) -> str:
     return FAMILIES.get(x.family, x.family)
 
 
-def describe_units(compared: Compared, metric: str) -> str:
+def describe_units(compared: Comparison, metric: str) -> str:
     """Describe the units that the intervals of a metric draw, such as "8 voices × askers"."""
     for (_, _, name), estimate in compared.estimates.items():
         if name == metric:
@@ -294,7 +294,7 @@ def _interval_to_json(interval: Interval) -> dict[str, Any]:
     return {k: x for k, x in values.items() if k != "estimated"} | {"low": low, "high": high}
 
 
-def describe_corpus(c: Compared) -> str:
+def describe_corpus(c: Comparison) -> str:
     """Describe the size, the hash and the speech of a corpus."""
     n = next(iter(c.estimates.values())).n
     passages = len({line["passage"] for line in c.scores[0].lines.values()})
@@ -338,7 +338,7 @@ def summarise(c: Compilation) -> str:
 # ---- the figure of crossings: scores against the word error rate, a curve for each family
 
 
-def draw_crossings(c: Compared, textless: str, crossings: Sequence[Crossing]) -> Drawing | None:
+def draw_crossings(c: Comparison, textless: str, crossings: Sequence[Crossing]) -> Drawing | None:
     """Draw scores of cascades over their word error rate, and those of a system without a
     transcript, so that one sees at which rate the cascades fall below it (a crossing). crossings:
     those of this system, one for each family of cascades; None is returned where there are none."""

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_audio
-from speechssl.cascade.align import ctc_aligner, find_core, widen_words
+from speechssl.cascade.align import find_core, make_ctc_aligner, widen_words
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, find_answer_times
@@ -94,7 +94,7 @@ def find_words(
         first, stop = find_core(word)
         if first < stop:
             cores.append(word[first:stop])
-    return ctc_aligner(recogniser).align(samples, cores).words
+    return make_ctc_aligner(recogniser).align(samples, cores).words
 
 
 def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray:
@@ -346,11 +346,11 @@ def make_span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], d
         before = len(examples)
         question_cuts = table.sequences.get(question.id, ())
         passage_cuts = table.sequences.get(question.passage, ())
-        for words, passage in zip(question_cuts, passage_cuts, strict=False):
-            inside = passage.inside(*times)
-            if len(words.numbers) and len(inside):
-                first, last = inside[[0, -1]].tolist()
-                tokens = words.numbers + SPECIALS, passage.numbers + SPECIALS
+        for question_words, passage_words in zip(question_cuts, passage_cuts, strict=False):
+            in_answer = passage_words.inside(*times)
+            if len(question_words.numbers) and len(in_answer):
+                first, last = in_answer[[0, -1]].tolist()
+                tokens = question_words.numbers + SPECIALS, passage_words.numbers + SPECIALS
                 examples.append(Example(*tokens, first, last))
         if len(examples) == before:
             left_out[question.id] = (

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not ne
 
 WORDS = "words.safetensors"  # file with the weights of the word encoder
 WHAT = "SpeechBERT"  # on the card
+BATCH = 256  # words that are encoded together
 
 
 class WordEncoder(nn.Module):
@@ -74,12 +75,12 @@ class WordEncoder(nn.Module):
         return self
 
     @torch.inference_mode()
-    def encode_words(self, table: WordTable, size: int = 256) -> Tensor:
+    def encode_words(self, table: WordTable) -> Tensor:
         """Return the codes (N, E) of all words of a table, float32, computed in order of length."""
         order = np.argsort(np.diff(table.rows, axis=1)[:, 0], kind="stable")
         codes = torch.zeros(len(order), self.code)
-        for start in range(0, len(order), size):
-            part = order[start : start + size]
+        for start in range(0, len(order), BATCH):
+            part = order[start : start + BATCH]
             batch = pad_words(table, part)
             part_codes = self(batch["features"].to(self.mean.device), batch["lengths"])
             codes[torch.from_numpy(part)] = part_codes.float().cpu()

@@ -14,7 +14,7 @@ from speechssl.cascade import align
 from speechssl.cascade import align_corpus as verb
 from speechssl.cascade.align import Alignment, CtcAligner, align_windows
 from speechssl.cascade.align_corpus import align_corpus, load_aligner
-from speechssl.cascade.align_whisper import assign_to_pieces, token_times
+from speechssl.cascade.align_whisper import assign_to_pieces, find_token_times
 from speechssl.cascade.model import CtcVocabulary, align_spans
 from speechssl.cascade.options import Align
 from speechssl.cli import main
@@ -214,7 +214,7 @@ def test_tokens_begin_where_attention_moves_on():
     attention = np.full((2, len(looked_at), 60), 1e-3)
     for row, (first, last) in enumerate(looked_at):
         attention[:, row, first:last] += 1 / (last - first)
-    times = token_times(attention, rows=slice(1, 5))
+    times = find_token_times(attention, rows=slice(1, 5))
     three_frames = 0.06  # the median filter blurs the borders
     assert times == pytest.approx([0.0, 0.2, 0.6, 0.9], abs=three_frames + 1e-3)
 
@@ -380,7 +380,7 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     assert [q.id for q in aligned.questions] == ["q-good", "q-written"]
     lines = {line["id"]: line for line in read_lines(out / "set_aside.jsonl")}
     assert {name: lines[name]["reason"] for name in reasons} == reasons
-    assert {lines[f"q-{name}"]["reason"] for name in reasons} == {verb.LOST}
+    assert {lines[f"q-{name}"]["reason"] for name in reasons} == {verb.ITS_PASSAGE}
     assert lines["other"]["confidence"] < 0.01
     assert "need at least 41 frames" in lines["long"]["why"]
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import load_cascade, load_simulated
-from speechssl.cascade.train_text_qa import text_examples
+from speechssl.cascade.system import load_simulated, make_cascade
+from speechssl.cascade.train_text_qa import make_text_examples
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.system import AnswerSpan, TimedAnswer
 from speechssl.textlm.tokenizers import TextCodec
@@ -49,8 +49,8 @@ class FindingReader:
         raise AssertionError("the answer is not in the passage")
 
 
-def make_cascade(recogniser, codec, reader):
-    return load_cascade(TextQa(TrainedReader(codec, reader)), recogniser)
+def fake_cascade(recogniser, codec, reader):
+    return make_cascade(TextQa(TrainedReader(codec, reader)), recogniser)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
     answer = Answer("", start=1.0, end=3.0)  # owls lost
     question = Question("q", "p", text="what lost", answers=(answer,))
     data = Corpus(".", "train", {"p": passage}, (question,))
-    (example,), left_out = text_examples(data, codec)
+    (example,), left_out = make_text_examples(data, codec)
     assert not left_out
     answer_ids = example.passage[example.first : example.last + 1]
     assert tokenizer.convert_ids_to_tokens(answer_ids) == ["o", "##w", "##l", "##s", "lost"]
@@ -81,7 +81,7 @@ def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
 def test_recordings_are_recognised_and_not_mixed_up(codec):
     texts = ["what did Anna lose", "Anna lost the owls in Paris"]
     reader = FindingReader(codec, "owls")
-    cascade = make_cascade(FakeRecogniser(texts), codec, reader)
+    cascade = fake_cascade(FakeRecogniser(texts), codec, reader)
     question, passage = (cascade.encode(None, np.array([i, 0.0])) for i in range(2))
     (answer,) = cascade.answer_all([(question, passage)])
     assert (answer.start, answer.end, answer.text) == (1.5, 1.9, "owls")
@@ -100,7 +100,7 @@ def test_recordings_are_recognised_and_not_mixed_up(codec):
 def test_words_without_tokens_keep_their_place_and_chinese_is_joined_without_spaces(
     codec, words, separator, tokens, text
 ):
-    cascade = make_cascade(FakeRecogniser([]), codec, FindingReader(codec, tokens))
+    cascade = fake_cascade(FakeRecogniser([]), codec, FindingReader(codec, tokens))
     (answer,) = cascade.answer_all([(transcript(["what"]), transcript(words, separator))])
     assert answer == TimedAnswer(start=0.5, end=1.9, confidence=0.75, text=text)
 
@@ -110,7 +110,7 @@ def test_a_passage_without_words_gives_an_empty_answer_and_the_others_theirs(cod
     question, passage = transcript(["what"]), transcript(SENTENCE)
     paris = TimedAnswer(start=3.0, end=3.4, confidence=0.75, text="Paris.")
     empty = TimedAnswer(start=0.0, end=0.0, confidence=0.0, text="")
-    cascade = make_cascade(FakeRecogniser([]), codec, FindingReader(codec, "paris"))
+    cascade = fake_cascade(FakeRecogniser([]), codec, FindingReader(codec, "paris"))
     items = [(question, passage), (question, transcript(silent)), (question, passage)]
     assert cascade.answer_all(items) == [paris, empty, paris]
     assert cascade.answer_all([(transcript([]), transcript([]))]) == [empty]

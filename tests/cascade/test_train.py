@@ -13,7 +13,7 @@ from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
-from speechssl.cascade.train import CropBatches, fit_ctc, recorded_texts
+from speechssl.cascade.train import CropBatches, find_recorded_texts, fit_ctc
 from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import load_corpus
 from speechssl.dual.train import sample_items
@@ -116,7 +116,7 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     error_rates = {row["step"]: row["eval_cer"] for row in rows if "eval_cer" in row}
     assert best["step"] == min(error_rates, key=error_rates.get)
     data = load_corpus(root, "dev")
-    records = sample_items(recorded_texts(data), head.evaluation)
+    records = sample_items(find_recorded_texts(data), head.evaluation)
     texts = [recogniser.transcribe(read_audio(data.path(r))).text for r in records]
     rate = word_error_rate([r.text for r in records], texts, "zh").rate
     assert rate == pytest.approx(best["score"], abs=1e-5)

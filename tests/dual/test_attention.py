@@ -27,7 +27,7 @@ def random_batch(*sizes):
     sequences = []
     for question, window in sizes:
         ids = rng.integers(0, SYMBOLS, question), rng.integers(0, SYMBOLS, window)
-        sequences.append(LAYOUT.sequence(*ids))
+        sequences.append(LAYOUT.make_sequence(*ids))
     return collate(sequences, LAYOUT.pad)
 
 

@@ -16,9 +16,9 @@ from speechssl.dual.data import (
     Layout,
     Window,
     collate,
+    cut_windows,
+    mark_window,
     replace_tokens,
-    window_mask,
-    windows,
 )
 from speechssl.dual.model import IGNORED, Bert, drop_pooler, load_reader, save_reader
 from speechssl.dual.options import QaOptions
@@ -36,23 +36,23 @@ def random_tokens(count, seed=0):
 
 def random_sequence(question, window, seed=0):
     """Make a sequence of so many random tokens of a question and of a window."""
-    return LAYOUT.sequence(random_tokens(question, seed), random_tokens(window, seed + 1))
+    return LAYOUT.make_sequence(random_tokens(question, seed), random_tokens(window, seed + 1))
 
 
 # ---- sequences
 
 
 def test_sequences_are_padded_to_one_length_and_a_long_question_loses_its_tail():
-    ids, offset = LAYOUT.sequence(np.arange(10), np.array([20]))
+    ids, offset = LAYOUT.make_sequence(np.arange(10), np.array([20]))
     assert ids.tolist() == [30, 0, 1, 2, 3, 4, 5, 31, 20, 31]
     assert ids[offset] == 20
     assert ids.dtype == np.int64
     pairs = ([1], [2, 3]), (np.array([]), [4])
-    batch = collate([LAYOUT.sequence(*map(np.array, pair)) for pair in pairs], LAYOUT.pad)
+    batch = collate([LAYOUT.make_sequence(*map(np.array, pair)) for pair in pairs], LAYOUT.pad)
     assert batch["ids"].tolist() == [[30, 1, 31, 2, 3, 31], [30, 31, 4, 31, 32, 32]]
     assert batch["mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
     assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0]]
-    in_window = window_mask(batch["mask"], batch["segments"])
+    in_window = mark_window(batch["mask"], batch["segments"])
     assert in_window.tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 1, 0, 0, 0]]
 
 
@@ -65,7 +65,7 @@ def test_segments_are_those_of_berts_own_tokeniser():
     sequences = []
     for texts in zip(questions, passages, strict=True):
         ids = tokenizer(texts, add_special_tokens=False)["input_ids"]
-        sequences.append(layout.sequence(*map(np.array, ids)))
+        sequences.append(layout.make_sequence(*map(np.array, ids)))
     batch = collate(sequences, layout.pad)
     assert torch.equal(batch["ids"], expected["input_ids"])
     assert torch.equal(batch["mask"], expected["attention_mask"])
@@ -114,7 +114,7 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     passage = np.arange(100) % 10
     passage[55:58] = question
     passage[[3, 15, 90]] = question  # apart from each other: they share no bigram
-    tiling = windows(100, LAYOUT.size, LAYOUT.stride)
+    tiling = cut_windows(100, LAYOUT.size, LAYOUT.stride)
     most_alike = retrieve_windows(tiling, question, passage, count=2, ngram=2)
     assert most_alike == (Window(36, 24), Window(48, 24))
     reader = Reader(span_model("bert"), LAYOUT)
@@ -125,7 +125,9 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
 def test_where_no_window_is_left_out_retrieval_changes_nothing(span_model):
     question, passage = random_tokens(3), random_tokens(100, seed=1)
     reader = Reader(span_model("bert"), LAYOUT)
-    retrieving = replace(reader, retrieve=len(windows(100, LAYOUT.size, LAYOUT.stride)), ngram=2)
+    retrieving = replace(
+        reader, retrieve=len(cut_windows(100, LAYOUT.size, LAYOUT.stride)), ngram=2
+    )
     assert retrieving.read([(question, passage)]) == reader.read([(question, passage)])
     one_window = [(question, passage[: LAYOUT.size])]
     assert replace(retrieving, retrieve=1).read(one_window) == reader.read(one_window)
@@ -174,7 +176,7 @@ def test_labels_point_at_the_answers_tokens(examples, empty, size, step):
     layout = Layout(cls=2_000, sep=2_001, pad=2_002, size=16, stride=8, question=5)
     batch = make_batches(examples, layout, seed=3, batch=size, empty=empty)(step)
     assert len(batch["ids"]) == min(size, len(examples))
-    in_window = window_mask(batch["mask"], batch["segments"]).bool().numpy()
+    in_window = mark_window(batch["mask"], batch["segments"]).bool().numpy()
     for row, ids in enumerate(batch["ids"].numpy()):
         first, last = int(batch["first"][row]), int(batch["last"][row])
         window = ids[in_window[row]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speechssl.dual.data import MAX_TOKENS, Window, windows
+from speechssl.dual.data import MAX_TOKENS, Window, cut_windows
 from speechssl.dual.system import (
     END_WEIGHT,
     START_WEIGHT,
@@ -28,7 +28,7 @@ WEIGHTS = START_WEIGHT, END_WEIGHT
 @given(st.integers(1, 400), st.integers(1, 60), st.data())
 def test_windows_cover_everything_and_short_spans_lie_wholly_in_one(total, size, data):
     stride = data.draw(st.integers(1, size))
-    tiling = windows(total, size, stride)
+    tiling = cut_windows(total, size, stride)
     assert tiling[0].first == 0
     assert tiling[-1].stop == total
     assert {w.length for w in tiling} == {min(size, total)}
@@ -91,7 +91,7 @@ def test_cut_logits_give_the_uncut_choice(total, size, seed, data):
     stride = data.draw(st.integers(1, size))
     start, end = np.random.default_rng(seed).normal(size=(2, total))
     scored = []
-    for w in windows(total, size, stride):
+    for w in cut_windows(total, size, stride):
         scored.append(score_window(w, start[w.first : w.stop], end[w.first : w.stop]))
     choice = find_best_span_of_windows(scored, size - stride + 1, *WEIGHTS)
     whole = find_best_span(start, end, size - stride + 1, *WEIGHTS)

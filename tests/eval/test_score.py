@@ -6,7 +6,13 @@ from dataclasses import replace
 import pytest
 
 from speechssl.data.records import Answer, Corpus, Passage, Question
-from speechssl.eval.score import ERRORS, QuestionScore, answer_type, error_type, question_lines
+from speechssl.eval.score import (
+    ERRORS,
+    QuestionScore,
+    classify_answer,
+    classify_error,
+    make_question_lines,
+)
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
 
@@ -31,22 +37,22 @@ def test_errors_of_the_passage_are_counted_as_in_the_word_error_rate(tmp_path):
     data = corpus(tmp_path, [question()])
     # "coat" and "hats" are wrong, "euros" is missing, "and" is inserted
     transcript = "a red coat sails two hats paid 3.5 for it and the end"
-    (line,) = question_lines([SCORE], data, {"p": transcript})
+    (line,) = make_question_lines([SCORE], data, {"p": transcript})
     assert (line["passage_errors"], line["passage_words"]) == (4, 12)
     # every word of a passage without a transcript is wrong
-    (line,) = question_lines([SCORE], data, {"other": "x"})
+    (line,) = make_question_lines([SCORE], data, {"other": "x"})
     assert (line["passage_errors"], line["passage_words"]) == (12, 12)
 
 
 def test_unknown_values_are_none(tmp_path):
-    (line,) = question_lines([SCORE], corpus(tmp_path, [question("dogs")]), {})
+    (line,) = make_question_lines([SCORE], corpus(tmp_path, [question("dogs")]), {})
     names = ("passage_errors", "passage_words", "answer_seconds")
     assert {line[name] for name in names} == {None}
 
 
 def test_a_timed_answer_has_a_length(tmp_path):
     timed = question("two cats", start=4.0, end=6.0)
-    (line,) = question_lines([SCORE], corpus(tmp_path, [timed], seconds=20.0), {})
+    (line,) = make_question_lines([SCORE], corpus(tmp_path, [timed], seconds=20.0), {})
     assert line["answer_seconds"] == 2
     assert line["type"] == "person"
 
@@ -84,7 +90,7 @@ CHINESE = [
     [*(("en-gb", *case) for case in ENGLISH), *(("zh-TW", *case) for case in CHINESE)],
 )
 def test_the_kind_of_an_answer(language, question, answer, kind):
-    assert answer_type(question, answer, language) == kind
+    assert classify_answer(question, answer, language) == kind
 
 
 @pytest.mark.parametrize(
@@ -104,4 +110,4 @@ def test_the_kind_of_an_answer(language, question, answer, kind):
 )
 def test_how_an_answer_errs_against_a_gold_one_of_a_second(shared, predicted, error):
     assert error in ERRORS
-    assert error_type(shared, predicted, gold=1.0) == error
+    assert classify_error(shared, predicted, gold=1.0) == error

@@ -66,7 +66,7 @@ def make_choice(seed=0, options=(3, 5, 4, 6), passage=40):
 
 
 def make_examples(*choices, correct=(1,)):
-    return [ChoiceExample(c, sort_by_overlap(c, c.windows(LAYOUT)), correct) for c in choices]
+    return [ChoiceExample(c, sort_by_overlap(c, c.cut_windows(LAYOUT)), correct) for c in choices]
 
 
 # ---- the model

@@ -12,7 +12,7 @@ import torch
 
 from speechssl.artifacts import write_json
 from speechssl.data.records import load_corpus
-from speechssl.dual.data import Layout, windows
+from speechssl.dual.data import Layout, cut_windows
 from speechssl.dual.model import SpanModel, save_reader
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
@@ -198,7 +198,7 @@ def test_codes_are_read_as_rows_of_an_embedding_table_are(spoken, text_encoder, 
 def test_the_most_similar_window_comes_first_and_words_of_all_windows_do_not_count():
     place = 2
     passage = MEAN_CODES[[FILLER] * 6 + [place, place] + [FILLER] * 4]
-    tiling = windows(12, 4, 4)
+    tiling = cut_windows(12, 4, 4)
     ordered = sort_by_similarity(MEAN_CODES[[FILLER, place]], passage, tiling)
     assert ordered[0] == tiling[1]  # tokens 4 to 7
     # windows that are equally similar stay in their order
