@@ -198,7 +198,7 @@ def append_rows(
     the same rows again changes nothing.
 
     by_content: the card is a hash of everything that made a row, so that rows of one system and
-    card are about one encoder: older ones get its name in the new rows.
+    card are about one encoder: older ones get its newest name.
     outdated: called with an older row, returns whether it is removed, because it cannot be compared
     with the new rows.
     The file is whole at any time, and processes that append at once wait for each other. Raises
@@ -208,9 +208,10 @@ def append_rows(
     new = {row.cell: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
+        old_rows = read_rows(path) if path.exists() else ()
         remaining: dict[tuple[Any, ...], Row] = {}
         encoders = {(row.system, row.card_text): row.encoder for row in new.values()}
-        for row in read_rows(path) if path.exists() else ():
+        for row in old_rows:
             if by_content:
                 row = replace(row, encoder=encoders.get((row.system, row.card_text), row.encoder))
             if row.cell not in new and not outdated(row):
