@@ -1,5 +1,5 @@
-"""Audio files: the only module that opens a container. Beyond it all audio is float32 mono at 16
-kHz, in an array (N,).
+"""This module alone opens audio files. Beyond it all audio is float32 mono at 16 kHz, in an array
+(N,).
 
 libsndfile reads WAV, FLAC, MP3 and OGG, at any rate; stereo is averaged. FFmpeg's libraries (PyAV)
 read what libsndfile does not read, or not to its end: MP4, WebM, joined MP3s, and a WAV whose
@@ -326,14 +326,14 @@ def _duration(path: Path, trust_mp3: bool) -> float:
         return float(frames / file.samplerate)
 
 
-def write_flac(path: Path | str, samples: np.ndarray, sample_rate: int = SAMPLE_RATE) -> None:
-    """Write 16-bit FLAC, whole or not at all. samples: (N,) int16, or float, which is clipped to
-    [-1, 1].
+def write_flac(path: Path | str, samples: np.ndarray) -> None:
+    """Write 16-bit FLAC at 16 kHz, whole or not at all. samples: (N,) int16, or float, which is
+    clipped to [-1, 1].
 
     The same samples give the same bytes. Raises ValueError for samples that are not finite or not a
     vector.
     """
-    _write(path, to_int16(samples), sample_rate, "FLAC")
+    _write(path, to_int16(samples), SAMPLE_RATE, "FLAC")
 
 
 def write_clip(
@@ -413,7 +413,7 @@ def _write_blocks(file: soundfile.SoundFile, samples: np.ndarray) -> None:
 
 
 class _ForwardFile(soundfile.SoundFile):
-    """A file that is read from front to back and states that it cannot seek: otherwise soundfile
+    """This file is read from front to back and states that it cannot seek: otherwise soundfile
     seeks after every read, and libmpg123 then complains of frames on stderr."""
 
     def seekable(self) -> bool:
@@ -524,9 +524,11 @@ def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
     where = r"marker.* at position (0x\w+|\d+)"
     if file.format == "AU":  # a size of -1 is unknown
         where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
-    bounds = re.search(where, file.extra_info)
-    end = sum(int(number, 0) for number in bounds.groups()) if bounds else path.stat().st_size
-    if end >= path.stat().st_size:
+    match = re.search(where, file.extra_info)
+    end = size = path.stat().st_size
+    if match:  # position, or offset and size
+        end = sum(int(number, 0) for number in match.groups())
+    if end >= size:
         return False
     rest = np.memmap(path, np.uint8, "r", offset=end)
     is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
@@ -684,7 +686,7 @@ def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
     if file.format == "MP3":
         min_frames = min_frames - MP3_SLACK if _has_xing(path) else 0
     frames = 0
-    why = "ends early"
+    damage = ""
     block = np.empty((BLOCK_FRAMES, 1))
     try:
         while len(block) == BLOCK_FRAMES:
@@ -692,11 +694,11 @@ def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
             frames += len(block)
             yield block
     except soundfile.SoundFileError as error:
-        min_frames, why = frames + 1, str(error)
-    if frames < min_frames:
+        damage = str(error)
+    if damage or frames < min_frames:
         raise InputError(
-            f"{path} is cut off or damaged after frame {frames} of {file.frames} ({why}); copy or "
-            "download it again"
+            f"{path} is cut off or damaged after frame {frames} of {file.frames} "
+            f"({damage or 'ends early'}); copy or download it again"
         )
 
 

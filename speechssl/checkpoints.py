@@ -105,7 +105,7 @@ def _find_in_models(name: str) -> Path | None:
     return None
 
 
-def hash_of_weights(name: str) -> str | None:
+def hash_checkpoint(name: str) -> str | None:
     """Hash the weights of a Hugging Face checkpoint; None where it does not lie on this machine.
     name: as `checkpoint_folder` takes it."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
@@ -178,8 +178,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     except Exception as error:  # the hub's client and its libraries raise many kinds
         raise InputError(
             f"{source} could not be uploaded as {name} ({first_line(error)}); log in with `hf "
-            "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the folder of "
-            "checkpoints"
+            "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the models folder"
         ) from error
     return f"{constants.ENDPOINT}/{name}"
 
@@ -201,11 +200,11 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     Raises InputError where none of them is found.
     """
     name = str(name)
-    on_hub = "/" in name and _is_hub_name(name)
+    may_be_on_hub = "/" in name and _is_hub_name(name)
     places = [Path(name), SHIPPED / name]
-    if on_hub:
+    if may_be_on_hub:
         places.append(models_root() / name)
-    if on_hub and not any(map(_holds_models, places)):
+    if may_be_on_hub and not any(map(_holds_models, places)):
         with suppress(LookupError):
             places.append(_hub_snapshot(name, nested=True))
     for folder in places:

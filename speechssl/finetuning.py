@@ -9,7 +9,7 @@ adapters      a bottleneck behind the attention and one behind the feed-forward 
               the layer norms (Houlsby et al., arXiv 1902.00751); they stay in the model that is
               saved
 lora          a low rank added to the matrices of queries and values (arXiv 2106.09685), by peft;
-              `merge_lora` into them for saving
+              `merge_lora` adds it for saving
 weighted-sum  no weight, but the shares of the layers' outputs, whose sum takes the place of the
               last one (ELMo, arXiv 1802.05365)
 none          nothing of the encoder

@@ -79,18 +79,18 @@ def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en"
     question with none left has no answer. predicted None or a text that normalises to nothing is
     the prediction of no answer.
     """
-    words, golds = _answers(predicted, gold, language)
+    words, golds = _tokenise_answers(predicted, gold, language)
     return float(words in golds)
 
 
 def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """Return the F1 of the bags of words (en) or characters (zh, a Latin run is one). The rules are
-    those of `exact_match`."""
-    words, golds = _answers(predicted, gold, language)
+    """Return the F1 of the bags of words (en) or characters (zh; a Latin run counts as one). The
+    rules are those of `exact_match`."""
+    words, golds = _tokenise_answers(predicted, gold, language)
     return max(_bag_f1(words, answer) for answer in golds)
 
 
-def _answers(
+def _tokenise_answers(
     predicted: str | None, gold: Sequence[str], language: str
 ) -> tuple[list[str], list[list[str]]]:
     """Return the tokens of the prediction, and those of every gold answer that has some. Where none
@@ -125,8 +125,8 @@ class WordErrors:
 def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
-    """Count word errors (zh: character errors, a Latin run is one) after `text.normalise`, by
-    jiwer's alignment. `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
+    """Count errors in the tokens of `text.tokens` (en: words, zh: characters) by jiwer's alignment.
+    `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
     An empty hypothesis deletes every word; words recognised where the reference is empty are
     insertions. Raises InputError when no reference has a word; jiwer raises ValueError for lists of

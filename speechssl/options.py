@@ -89,12 +89,12 @@ SNR_OVER = (
     "measure the SNR over the active parts of the speech, or over the whole signal "
     "including pauses (as arXiv 2210.07978)"
 )
-# Range in dB of the SNR of distorted speech for training, which is uniform. It is that of arXiv
-# 2210.07978 (the follow-up of 2203.16104), measured over the signal.
-SNR = (10.0, 19.0)
+# dB; the SNR of distorted speech for training is uniform in the range of arXiv 2210.07978 (the
+# follow-up of 2203.16104), measured over the signal.
+SNR_RANGE = (10.0, 19.0)
 # Probability that a crop of an utterance is distorted; the other crops are clean speech. (In that
 # paper every crop is distorted.)
-DISTORTED = 0.75
+DISTORT_PROBABILITY = 0.75
 BF16 = {"fp32": False, "bf16": True}  # values of --precision for fields that are a bool
 
 

@@ -197,24 +197,23 @@ def append_rows(
     """Add rows to a results file. A row replaces an older one with the same cell, so that adding
     the same rows again changes nothing.
 
-    by_content: whether rows of one system and card, which is then a hash of everything that made
-    them, are about one encoder: older ones get the encoder's name in the new rows.
+    by_content: the card is a hash of everything that made a row, so that rows of one system and
+    card are about one encoder: older ones get its newest name.
     outdated: called with an older row, returns whether it is removed, because it cannot be compared
     with the new rows.
-    The file is whole at any time (it is written under another name and renamed), and processes that
-    append at the same time wait for each other. Raises InputError for a damaged file, ValueError
-    for a value that is not finite.
+    The file is whole at any time, and processes that append at once wait for each other. Raises
+    InputError for a damaged file, ValueError for a value that is not finite.
     """
     path = Path(path)
     new = {row.cell: row for row in rows}
     path.parent.mkdir(parents=True, exist_ok=True)
     with lock_folder(path.parent):
+        old_rows = read_rows(path) if path.exists() else ()
         remaining: dict[tuple[Any, ...], Row] = {}
         encoders = {(row.system, row.card_text): row.encoder for row in new.values()}
-        for row in read_rows(path) if path.exists() else ():
+        for row in old_rows:
             if by_content:
-                encoder = encoders.get((row.system, row.card_text), row.encoder)
-                row = replace(row, encoder=encoder)
+                row = replace(row, encoder=encoders.get((row.system, row.card_text), row.encoder))
             if row.cell not in new and not outdated(row):
                 remaining[row.cell] = row
         text = "".join(map(_format_line, (remaining | new).values()))
@@ -453,7 +452,14 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     )
     tables = {}
     for metric, of_metric in long_table.groupby("metric", sort=False):
-        cells = of_metric.pivot_table("row", "system", "condition", _cell_text, "-", sort=False)
+        cells = of_metric.pivot_table(
+            values="row",
+            index="system",
+            columns="condition",
+            aggfunc=_cell_text,
+            fill_value="-",
+            sort=False,
+        )
         cells = cells[[name for name in order if name in cells]]
         lines = []
         for system, *line in cells.itertuples():

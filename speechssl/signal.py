@@ -75,7 +75,7 @@ def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
     return active_level(samples) if over == ACTIVE else rms_level(samples)
 
 
-def guard(samples: np.ndarray) -> np.ndarray:
+def limit_peak(samples: np.ndarray) -> np.ndarray:
     """Scale samples (N,) down to full scale if they are beyond it, and return float32. They are not
     clipped, since clipping would be another distortion."""
     return np.asarray(samples / max(1.0, float(np.abs(samples).max(initial=0))), np.float32)
@@ -85,7 +85,6 @@ def mix(
     speech: np.ndarray,
     noise: np.ndarray,
     snr_db: float,
-    rng: Generator | None = None,
     over: str = ACTIVE,
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
@@ -94,7 +93,7 @@ def mix(
     Returns float32 (N,), scaled down as a whole if it would go beyond full scale. Raises ValueError
     where the speech or the noise is silent.
     """
-    noise = fit_length(noise, len(speech), rng)
+    noise = fit_length(noise, len(speech))
     level = speech_level(speech, over)
     noise_level = rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
@@ -102,7 +101,7 @@ def mix(
             f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent"
         )
     gain = 10 ** ((level - noise_level - snr_db) / 20)
-    return guard(np.asarray(speech, np.float64) + gain * noise)
+    return limit_peak(np.asarray(speech, np.float64) + gain * noise)
 
 
 def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.ndarray:
@@ -246,11 +245,11 @@ def apply_codec(samples: np.ndarray, codec: str, kbps: float) -> np.ndarray:
     float32 (N,), not delayed."""
     settings = CODECS[codec]
     compression = (settings.highest - kbps) / (settings.highest - settings.lowest)
-    decoded = recode(guard(samples), settings.container, settings.subtype, compression)
+    decoded = recode(limit_peak(samples), settings.container, settings.subtype, compression)
     extra = len(decoded) - len(samples)
     if extra > 0:  # an MP3 without the tag, which still has the delay and padding
         decoded = decoded[min(LAME_DELAY, extra) :]
-    return guard(np.pad(decoded, (0, max(len(samples) - len(decoded), 0)))[: len(samples)])
+    return limit_peak(np.pad(decoded, (0, max(len(samples) - len(decoded), 0)))[: len(samples)])
 
 
 def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
@@ -270,7 +269,7 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
 def _at_level_of(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Scale the samples `after` to the active level of `before`; silence stays as it is."""
     change = active_level(before) - active_level(after)
-    return guard(after * 10 ** (change / 20) if np.isfinite(change) else after)
+    return limit_peak(after * 10 ** (change / 20) if np.isfinite(change) else after)
 
 
 def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
@@ -281,7 +280,7 @@ def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
     shifted = effects.pitch_shift(
         np.asarray(samples, np.float32), sr=SAMPLE_RATE, n_steps=semitones, n_fft=512
     )
-    return guard(shifted)
+    return limit_peak(shifted)
 
 
 def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -291,7 +290,7 @@ def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
 
     filters = signal.butter(4, [low, high], "bandstop", fs=SAMPLE_RATE, output="sos")
     padding = min(3 * (2 * len(filters) + 1), len(samples) - 1)
-    return guard(signal.sosfiltfilt(filters, samples, padlen=padding))
+    return limit_peak(signal.sosfiltfilt(filters, samples, padlen=padding))
 
 
 PITCH_FLOOR, PITCH_CEILING = 75.0, 500.0  # Hz, the range in which Praat looks for a pitch
@@ -325,7 +324,7 @@ def change_voice(
         )
         frequencies = contour.selected_array["frequency"]
         if not frequencies.any():
-            return guard(samples)
+            return limit_peak(samples)
         voiced = frequencies[frequencies > 0]
         median = float(np.median(voiced)) * pitch
         # pitch_range multiplies distances from the median; Praat would never end if a pitch became
@@ -341,8 +340,8 @@ def change_voice(
                 [sound, contour], "Change gender", formants, median, pitch_range, 1.0
             ).values[0]
     except parselmouth.PraatError:  # too short for a period of the lowest pitch
-        return guard(samples)
-    return guard(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])
+        return limit_peak(samples)
+    return limit_peak(np.pad(changed, (0, max(len(samples) - len(changed), 0)))[: len(samples)])
 
 
 def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> np.ndarray:

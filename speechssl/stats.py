@@ -366,13 +366,12 @@ def paired_difference(
     first: ArrayLike,
     second: ArrayLike,
     units: BootstrapUnits | None = None,
-    seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """Estimate the mean of first - second over the same S items. Raises ValueError as
     `mean_interval` does."""
     differences = np.subtract(first, second, dtype=np.float64)
-    return _estimate(differences, np.ones_like(differences), units, seed, resamples)
+    return _estimate(differences, np.ones_like(differences), units, 0, resamples)
 
 
 def _estimate(

@@ -18,7 +18,7 @@ from speechssl.textlm.symbols import (
     special_ids,
     symbol_encoder,
 )
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, word_pieces
+from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, read_wordpiece
 
 from .files import refused
 
@@ -256,13 +256,13 @@ def test_every_chinese_character_is_a_token_in_simplified_form_with_its_place(to
 def test_the_word_pieces_of_a_bert_are_the_same_without_transformers():
     folder = SHIPPED / "people-en/text-qa"
     words = "Where the café's fishmongers 1,984 [SEP] naïve-ish 安娜 x\u0301 unable".split()
-    ids, _ = TextCodec(word_pieces(folder)).encode(words)
+    ids, _ = TextCodec(read_wordpiece(folder)).encode(words)
     expected, _ = TextCodec(AutoTokenizer.from_pretrained(folder)).encode(words)
     assert ids.tolist() == expected.tolist()
 
 
 def test_a_folder_without_a_tokeniser_has_no_word_pieces():
-    assert word_pieces(SHIPPED / "people-en") is None
+    assert read_wordpiece(SHIPPED / "people-en") is None
 
 
 # ---- sub-word units: tokens that sound alike have one embedding

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import make_text_examples, make_untrained_model
-from speechssl.checkpoints import hash_of_weights
+from speechssl.checkpoints import hash_checkpoint
 from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus
 from speechssl.dual.data import (
@@ -174,7 +174,7 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
     names = QaOptions.__dataclass_fields__.keys() - {"training"}
     options = QaOptions(**{name: value for name, value in card["options"].items() if name in names})
     encoder, seed = options.text_encoder, int(card["options"]["training"]["seed"])
-    weights = hash_of_weights(encoder)
+    weights = hash_checkpoint(encoder)
     if card.get("start") or read_json(reader / MADE_FROM).get("text_weights", weights) != weights:
         raise InputError(
             f"the reader {reader} did not begin as {encoder} does now; give a reader that was "

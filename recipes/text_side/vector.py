@@ -50,7 +50,7 @@ def write_vector(o: Vector) -> None:
     origin = {"options": keep_decisive(o)} | describe_encoder(o.encoder) | dict(data.inputs)
     if o.out.is_file():
         shift, _ = load_shift(o.out)
-        if (shift.layer, shift.made) != (o.layer, origin):
+        if (shift.layer, shift.origin) != (o.layer, origin):
             raise InputError(
                 f"{o.out} was made from other inputs; choose another file or delete it"
             )

@@ -28,7 +28,7 @@ from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, to_int16
 from speechssl.augment.noise import MUSAN, SHARES, TALKERS_RANGE, find_recordings
 from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, generate_clips
 from speechssl.errors import InputError, report_set_aside
-from speechssl.options import DISTORTED, SNR
+from speechssl.options import DISTORT_PROBABILITY, SNR_RANGE
 from speechssl.processes import is_main
 
 # Hours of a set of recordings that are kept (460 MB); of a larger set, a part of each file is kept.
@@ -259,9 +259,10 @@ class TrainingDistortions:
 
     kinds: tuple[Kind, ...]
     seed: int = 0
-    probability: Range = (DISTORTED, DISTORTED)  # of distorting a crop, at beginning and end
-    snr: Range = SNR  # dB at the beginning; the SNR of a crop is uniform in the range
-    snr_end: Range = SNR  # dB at the end
+    # of distorting a crop, at beginning and end
+    probability: Range = (DISTORT_PROBABILITY, DISTORT_PROBABILITY)
+    snr: Range = SNR_RANGE  # dB at the beginning; the SNR of a crop is uniform in the range
+    snr_end: Range = SNR_RANGE  # dB at the end
     change_share: float = 0.0  # share of the noisy crops whose speech is changed before
     changes_before_noise: tuple[Change, ...] = ()  # the changes from which one is drawn for these
     snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `speech_level`
@@ -329,7 +330,7 @@ class TrainingDistortions:
             return samples
         gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
         # `signal.mix` in single precision
-        return signal.guard(samples + np.float32(gain) * noise)
+        return signal.limit_peak(samples + np.float32(gain) * noise)
 
 
 def _interpolate(start: float, end: float, progress: float) -> float:
@@ -343,8 +344,8 @@ def parse_distortions(
     sources: Mapping[str, Path] | None = None,
     *,
     seed: int = 0,
-    probability: Range = (DISTORTED, DISTORTED),
-    snr: Range = SNR,
+    probability: Range = (DISTORT_PROBABILITY, DISTORT_PROBABILITY),
+    snr: Range = SNR_RANGE,
     snr_end: Range | None = None,
     change_share: float = 0.0,
     cache: Path | None = None,

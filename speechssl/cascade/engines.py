@@ -37,7 +37,7 @@ from speechssl.cascade.data import (
     split_at_pauses,
 )
 from speechssl.cascade.model import greedy_spans, join_words
-from speechssl.checkpoints import checkpoint_folder, hash_of_weights
+from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
 from speechssl.text import joiner, language_of
@@ -80,7 +80,7 @@ class HuggingFaceRecogniser:
         folder = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, folder)
         kind = (config.architectures or [config.model_type])[0]
-        card = {"asr": str(source), "asr_weights": hash_of_weights(str(folder))}
+        card = {"asr": str(source), "asr_weights": hash_checkpoint(str(folder))}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
             code = language and language_of(language)

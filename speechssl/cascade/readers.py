@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.artifacts import read_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.checkpoints import checkpoint_folder, hash_of_weights
+from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
@@ -45,7 +45,7 @@ from speechssl.textlm.encoders import (
     shorten_error,
 )
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, word_pieces
+from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, read_tokenizer, read_wordpiece
 
 if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
@@ -103,7 +103,7 @@ def load_text_qa(models: Path, options: ReaderOptions, bf16: bool = False) -> Te
     else:
         reader = load_huggingface(folder, options, bf16)
         lengths = (options.max_seq_length, options.doc_stride, options.max_answer_length)
-        card |= {"text_qa": hash_of_weights(str(folder)), "lengths": lengths}
+        card |= {"text_qa": hash_checkpoint(str(folder)), "lengths": lengths}
     if shift is not None:
         shift.attach(reader.encoder)
     return TextQa(reader, card, _name_suffix(options), options.null_threshold)
@@ -178,7 +178,7 @@ def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, An
     """Load a reader that was trained here; return it with its entries of a system's card. Raises
     InputError for a reader of units, which has no tokeniser."""
     model, layout, card = load_reader(folder, answering=True)
-    codec = TextCodec(word_pieces(folder) or load_tokenizer(folder))
+    codec = TextCodec(read_wordpiece(folder) or load_tokenizer(folder))
     reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
     return reader, {"text_qa": card["weights"], "layout": card["layout"]}
 

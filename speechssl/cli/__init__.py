@@ -244,7 +244,7 @@ def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) 
                 use_device(device)
             # the function is imported now, and not at the top: most import torch, which is slow
             if function is None:
-                function = function_of(options)
+                function = import_function(options)
             result = function(options)
     seconds = time.monotonic() - started
     if os.environ.get(USAGE) and is_main():
@@ -316,13 +316,13 @@ def use_device(name: str) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = visible[number] if visible != [""] else str(number)
 
 
-def config_of(verb: str) -> Any:
+def import_options(verb: str) -> Any:
     """Import the dataclass of a verb's options. Its module imports neither torch nor the
     function."""
     return _import_named(VERBS[verb].options)
 
 
-def function_of(options: Any) -> Callable[[Any], Any]:
+def import_function(options: Any) -> Callable[[Any], Any]:
     """Import the function of the verb that takes these options."""
     place = f"{type(options).__module__.removeprefix('speechssl.')}:{type(options).__name__}"
     verb = next(verb for verb in VERBS.values() if verb.options == place)
@@ -345,7 +345,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     for length in (1, 2):
         verb = " ".join(words[:length])
         if verb in VERBS:
-            return parse_call(f"speechssl {verb}", config_of(verb), words[length:])
+            return parse_call(f"speechssl {verb}", import_options(verb), words[length:])
     if words[:1] == ["--version"]:
         print(f"speechssl {__version__}")
         return None

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, get_args, get_origin
 
@@ -37,7 +38,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see `{self.prog} --help`)")
 
-    def spell(self, arguments: Sequence[str]) -> list[str]:
+    def unify_names(self, arguments: Sequence[str]) -> list[str]:
         """Return the arguments with dashes in the names of options. Raises InputError for an
         unknown option, with the most similar name."""
         words = list(arguments)
@@ -125,16 +126,6 @@ def _read_value(f: Field[Any], parsed: Any) -> Any:
     return tuple(parsed) if isinstance(parsed, list) else parsed
 
 
-def describe_verb(config: type) -> str:
-    """Return the help of a verb, the docstring of its dataclass."""
-    return inspect.cleandoc(config.__doc__ or "") + getattr(config, "FOOTER", "")
-
-
-def _format_help(prog: str) -> argparse.HelpFormatter:
-    """Make a formatter that keeps the lines of docstrings, with a narrow column of options."""
-    return argparse.RawDescriptionHelpFormatter(prog, max_help_position=28)
-
-
 def show_call(program: str, config: type) -> str:
     """Show how a program is called, with its positional arguments and required options; the other
     options are "[options]"."""
@@ -160,8 +151,9 @@ def make_parser(program: str, config: type) -> Parser:
     parser = Parser(
         prog=program,
         usage=show_call(program, config),
-        description=describe_verb(config),
-        formatter_class=_format_help,
+        description=inspect.cleandoc(config.__doc__ or "") + getattr(config, "FOOTER", ""),
+        # keeps the lines of docstrings, with a narrow column of options
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=28),
         allow_abbrev=False,
     )
     groups: dict[str, Any] = {"": parser}
@@ -274,11 +266,11 @@ def parse_call(
     Raises InputError for options or values that the verb does not take.
     """
     parser = make_parser(program, config)
-    words = parser.spell(arguments)
+    words = parser.unify_names(arguments)
     file, stage = _find_config(words, program)
     try:
         if file is not None:
-            section = parser.spell(write_arguments(read_section(file, stage)))
+            section = parser.unify_names(write_arguments(read_section(file, stage)))
             # typed arguments come later, and win. --config stands between, so that a list at the
             # end of the section does not take typed positional arguments.
             words = [*section, f"--config={file}", *words]
@@ -311,14 +303,8 @@ def print_options(config: type, values: Mapping[str, Any]) -> None:
     import yaml
 
     given = {o.name: values[o.name] for o in options_of(config) if not o.metadata.get("positional")}
-    plain = _plain_values(given)
+    plain = json.loads(json.dumps(given, default=str))  # YAML has no paths and no tuples
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
-
-
-def _plain_values(given: Mapping[str, Any]) -> Any:
-    """Return the values as JSON has them, with paths as texts, since YAML has no paths and
-    tuples."""
-    return json.loads(json.dumps(given, default=str))
 
 
 def write_arguments(section: Mapping[str, Any]) -> list[str]:

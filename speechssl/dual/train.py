@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from speechssl.artifacts import CARD, MADE_FROM, read_json, replacing, stage, write_json
-from speechssl.checkpoints import hash_of_weights
+from speechssl.checkpoints import hash_checkpoint
 from speechssl.data.records import (
     QUESTIONS,
     Corpus,
@@ -325,7 +325,7 @@ def hash_inputs(o: Any, split: str) -> dict[str, Any]:
     """
     inputs = hash_splits(o.corpus, split, o.qa.evaluation) | {"start": read_weights_hash(o.start)}
     if o.start is None and Path(o.qa.text_encoder).is_dir():
-        inputs["text_weights"] = hash_of_weights(o.qa.text_encoder)
+        inputs["text_weights"] = hash_checkpoint(o.qa.text_encoder)
     return inputs
 
 

@@ -15,11 +15,11 @@ from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
-    DISTORTED,
+    DISTORT_PROBABILITY,
     DRAWN,
     ENCODERS,
-    SNR,
     SNR_OVER,
+    SNR_RANGE,
     SOURCE,
     Amount,
     Count,
@@ -157,7 +157,7 @@ class Distortion:
         metavar="NAME=FOLDER",
     )
     snr_range: tuple[float, float] = option(
-        SNR, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
+        SNR_RANGE, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
     )
     snr_range_end: tuple[float, float] | None = option(
         None,
@@ -166,7 +166,7 @@ class Distortion:
     )
     snr_over: SnrOver = option("active", SNR_OVER)
     distorted: tuple[Share, ...] = option(
-        (DISTORTED,),
+        (DISTORT_PROBABILITY,),
         "share of the crops to distort; two values: at the beginning and the end of training",
         least=1,
     )

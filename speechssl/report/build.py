@@ -60,12 +60,12 @@ from speechssl.report.page import Section, write_page
 from speechssl.report.robustness import make_robustness_section, split_grid
 from speechssl.report.scores import (
     SYSTEMS,
-    arrange,
     assign_slots,
     condition_label,
     condition_phrase,
     rank_name,
     sort_rows,
+    tabulate_scores,
 )
 from speechssl.report.spoken_qa import make_qa_section, write_opening
 from speechssl.report.superb import make_superb_section
@@ -163,7 +163,7 @@ def make_qa_sections(rows: Sequence[Row], results: Results) -> list[Section]:
     for example in results.examples:
         systems += [lane.system for lane in example.lanes]
     systems += [line["system"] for line in results.predictions]
-    labels = arrange(rows).label if rows else []
+    labels = tabulate_scores(rows).label if rows else []
     slots = assign_slots([*labels, *filter(None, systems)])
     explorer = None
     errors: list[Table] = []
@@ -363,9 +363,9 @@ def draw_examples(
     for i, (condition, condition_scored) in enumerate(by_condition.items()):
         maker = ExampleMaker(data, condition, condition_scored, extractor)
         if o.differ:
-            right, n = find_differing([score for score, _ in condition_scored], o.differ)
-            maker = replace(maker, drawable=right.keys())
-            counts.append(describe_differing(condition, o.differ, right, n))
+            right_systems, n = find_differing([score for score, _ in condition_scored], o.differ)
+            maker = replace(maker, drawable=right_systems.keys())
+            counts.append(describe_differing(condition, o.differ, right_systems, n))
         examples_left = o.examples - len(examples)
         conditions_left = len(by_condition) - i
         examples += maker.draw(math.ceil(examples_left / conditions_left), o.seed)
@@ -384,23 +384,24 @@ def find_differing(
     those of one condition."""
     values = {score.system: score.values("ff1") for score in scores}
     first, second = (values.get(system, {}) for system in systems)
-    right = {}
+    right_systems = {}
     for question in sorted(first.keys() & second.keys()):
         difference = first[question] - second[question]
         if abs(difference) >= 0.5:
-            right[question] = systems[0] if difference > 0 else systems[1]
-    return right, len(first.keys() & second.keys())
+            right_systems[question] = systems[0] if difference > 0 else systems[1]
+    return right_systems, len(first.keys() & second.keys())
 
 
 def describe_differing(
-    condition: Condition, systems: tuple[str, str], right: Mapping[str, str], n: int
+    condition: Condition, systems: tuple[str, str], right_systems: Mapping[str, str], n: int
 ) -> str:
     """Say in how many of n questions two systems differ, and how often each is right there."""
     first, second = systems
-    often = Counter(right.values())
+    often = Counter(right_systems.values())
+    spoken = condition_phrase(condition.short, condition.snr_db)
     return (
-        f"{len(right)} of {n} in {condition_phrase(condition.short, condition.snr_db)}, where "
-        f"{first} is right in {often[first]} and {second} in {often[second]}"
+        f"{len(right_systems)} of {n} in {spoken}, where {first} is right in {often[first]} and "
+        f"{second} in {often[second]}"
     )
 
 
@@ -410,7 +411,7 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
 
     Conditions with recorded noise, which their names do not identify, are left out.
     """
-    best: dict[Condition, float] = {}
+    best: dict[Condition, float] = {}  # FF1
     for row in rows:
         snr = "" if row.snr_db is None else f"@{row.snr_db:g}"
         try:
@@ -422,7 +423,7 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
             best[condition] = max(best.get(condition, 0.0), row.value)
     clean = parse_condition("clean")
     if clean not in best:
-        return [*best, clean][:1]
+        return [next(iter(best), clean)]
     usable = [c for c in best if c.snr_db is not None and best[c] >= best[clean] / 2]
     return [clean, *sorted(usable, key=lambda c: c.snr_db or 0.0)[:1]]
 
@@ -460,10 +461,11 @@ class ExampleMaker:
     def draw(self, count: int, seed: int) -> list[ListeningExample]:
         """Draw `count` questions at random, no two about one passage, of those that all systems
         answered; systems that answered fewer questions than others do not count."""
+        if not self.scored:
+            return []
         answered = [set(answers["answers"]) for _, answers in self.scored]
-        most = max(map(len, answered), default=0)
-        complete = [ids for ids in answered if len(ids) == most]
-        common = set.intersection(*complete) if complete else set()
+        most = max(map(len, answered))
+        common = set.intersection(*(ids for ids in answered if len(ids) == most))
         questions = []
         for question in self.data.answerable:
             recorded = question.audio and self.data.passages[question.passage].audio
@@ -474,10 +476,8 @@ class ExampleMaker:
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
         one_a_passage = {question.passage: question for question in questions}
         drawn = list(one_a_passage.values())[:count]
-        noise: Answers = {}
-        if self.scored:
-            _, noise = self.scored[0]  # whose card has the seed of the noise
-        distorter = Distorter(noise.get("seed", 0), snr_over=noise.get("snr_over", ACTIVE))
+        _, answers = self.scored[0]
+        distorter = Distorter(answers.get("seed", 0), snr_over=answers.get("snr_over", ACTIVE))
         distorter.check(self.condition)
         with single_threaded(CORES) as pool:
             examples = pool.map(partial(self.make_example, distorter), drawn)

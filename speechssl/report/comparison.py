@@ -6,7 +6,7 @@ falls below a system without a transcript (`eval.crossings`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -222,9 +222,9 @@ def make_crossing_table(compilation: Compilation) -> Table:
     return Table("where the lines cross", columns, tuple(rows), note)
 
 
-def name_family(x: Crossing) -> str:
+def name_family(crossing: Crossing) -> str:
     """Name the source of the errors of a crossing."""
-    return FAMILIES.get(x.family, x.family)
+    return FAMILIES.get(crossing.family, crossing.family)
 
 
 def describe_units(compared: Comparison, metric: str) -> str:
@@ -269,68 +269,73 @@ def _test_to_json(test: PairedTest) -> dict[str, Any]:
     }
 
 
-def _crossing_to_json(x: Crossing) -> dict[str, Any]:
+def _crossing_to_json(crossing: Crossing) -> dict[str, Any]:
     points = []
-    for p in x.points:
+    for p in crossing.points:
         rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
         points.append({"system": p.system, "condition": condition_name(*p.condition)} | rates)
     return {
-        "textless": x.textless,
-        "family": x.family,
-        "at": x.at,
-        "low": None if x.share is None else x.low,
-        "high": None if x.share is None else x.high,
-        "share": x.share,
-        "between": x.between,
-        "text": describe_crossing(x),
-        "wer_measured": [x.low_wer, x.high_wer],
+        "textless": crossing.textless,
+        "family": crossing.family,
+        "at": crossing.at,
+        "low": None if crossing.share is None else crossing.low,
+        "high": None if crossing.share is None else crossing.high,
+        "share": crossing.share,
+        "between": crossing.between,
+        "text": describe_crossing(crossing),
+        "wer_measured": [crossing.low_wer, crossing.high_wer],
         "points": points,
     }
 
 
 def _interval_to_json(interval: Interval) -> dict[str, Any]:
-    values: Mapping[str, Any] = asdict(interval)
-    low, high = interval.ends
-    return {k: x for k, x in values.items() if k != "estimated"} | {"low": low, "high": high}
+    values = asdict(interval)
+    del values["estimated"]
+    values["low"], values["high"] = interval.ends
+    return values
 
 
-def describe_corpus(c: Comparison) -> str:
+def describe_corpus(compared: Comparison) -> str:
     """Describe the size, the hash and the speech of a corpus."""
-    n = next(iter(c.estimates.values())).n
-    passages = len({line["passage"] for line in c.scores[0].lines.values()})
+    n = next(iter(compared.estimates.values())).n
+    passages = len({line["passage"] for line in compared.scores[0].lines.values()})
     size = f"{describe_range([n], 'question')} about {describe_range([passages], 'passage')}"
-    speech = c.card.get("synthetic") or "speech or text as the corpus has it"
-    return f"{size}, {c.card.get('data')}; {speech}"
+    speech = compared.card.get("synthetic") or "speech or text as the corpus has it"
+    return f"{size}, {compared.card.get('data')}; {speech}"
 
 
 # ---- the page
 
 
-def make_corpus_section(c: Compilation) -> Section:
+def make_corpus_section(compilation: Compilation) -> Section:
     """Make the section of one corpus, with its tables and crossing figures."""
-    compared = c.compared
+    compared = compilation.compared
     drawings = []
     for textless in compared.textless:
-        crossings = [x for x in c.crossings if x.textless == textless and x.family != "all"]
+        crossings = [
+            x for x in compilation.crossings if x.textless == textless and x.family != "all"
+        ]
         drawings.append(draw_crossings(compared, textless, crossings))
-    return Section(compared.corpus, summarise(c), make_tables(c), drawings, leading=1)
+    summary = summarise(compilation)
+    return Section(compared.corpus, summary, make_tables(compilation), drawings, leading=1)
 
 
-def summarise(c: Compilation) -> str:
+def summarise(compilation: Compilation) -> str:
     """Describe where a cascade crosses the system without a transcript, and how many of the tests
     are significant."""
+    errors, tests = compilation.compared.errors, compilation.tests
     parts = []
-    by_family = {x.family: x for x in reversed(c.crossings)}  # the first crossing of each
-    if by_family:
-        chosen = by_family.get("simulated") or by_family.get("all") or c.crossings[0]
+    if compilation.crossings:
+        preferred = {"simulated": 0, "all": 1}
+        chosen = min(compilation.crossings, key=lambda x: preferred.get(x.family, 2))
         where = describe_crossing(chosen)
         if chosen.at is not None:  # else the text is a sentence
-            where = f"the cascade falls to {chosen.textless} at a {c.compared.errors} of {where}"
-        parts.append(f"{c.compared.errors} varied by {name_family(chosen)}: {where}.")
-    if c.tests:
-        significant = sum(t.p_holm < 0.05 for t in c.tests)
+            where = f"the cascade falls to {chosen.textless} at a {errors} of {where}"
+        parts.append(f"{errors} varied by {name_family(chosen)}: {where}.")
+    if tests:
+        significant = sum(test.p_holm < 0.05 for test in tests)
         parts.append(
-            f"{significant} of {len(c.tests)} paired differences have p < 0.05 (after Holm)."
+            f"{significant} of {len(tests)} paired differences have p < 0.05 (after Holm)."
         )
     return " ".join(parts)
 
@@ -338,39 +343,43 @@ def summarise(c: Compilation) -> str:
 # ---- the figure of crossings: scores against the word error rate, a curve for each family
 
 
-def draw_crossings(c: Comparison, textless: str, crossings: Sequence[Crossing]) -> Drawing | None:
+def draw_crossings(
+    compared: Comparison, textless: str, crossings: Sequence[Crossing]
+) -> Drawing | None:
     """Draw scores of cascades over their word error rate, and those of a system without a
     transcript, so that one sees at which rate the cascades fall below it (a crossing). crossings:
     those of this system, one for each family of cascades; None is returned where there are none."""
     if not crossings:
         return None
-    metric = metric_name(c.metric)
+    metric = metric_name(compared.metric)
     with new_axes(1, 1, 3.9) as (figure, ((ax,),)):
         for slot, crossing in enumerate(crossings, 1):
             _plot_textless(ax, crossing)
             _plot_family(ax, crossing, slot)
         ax.set_ylim(bottom=0)
         ax.set_xlim(left=0)
-        ax.set_xlabel(f"{c.errors} of the cascade's recogniser (%)")
+        ax.set_xlabel(f"{compared.errors} of the cascade's recogniser (%)")
         ax.set_ylabel(f"{metric} (%)")
         add_legend(figure, columns=2)
-        title = f"{metric} against the {c.errors}, {textless} and cascades, {c.corpus}"
+        title = (
+            f"{metric} against the {compared.errors}, {textless} and cascades, {compared.corpus}"
+        )
         return Drawing(title, save_svg(figure), CAPTION)
 
 
-def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
+def _plot_family(ax: Axes, crossing: Crossing, slot: int) -> None:
     """Plot the cascades of a family with their fitted curve and their crossing."""
     colour = line_style(slot)["color"]
-    label = name_family(x)
-    if x.at is not None:
-        label += f": cross at {describe_crossing(x)}"
-        ax.axvline(100 * x.at, color=colour, linewidth=0.9, linestyle=":")
-    rates = [100 * p.wer.value for p in x.points]
-    scores = _frame(p.cascade for p in x.points)
+    label = name_family(crossing)
+    if crossing.at is not None:
+        label += f": cross at {describe_crossing(crossing)}"
+        ax.axvline(100 * crossing.at, color=colour, linewidth=0.9, linestyle=":")
+    rates = [100 * p.wer.value for p in crossing.points]
+    scores = _frame(p.cascade for p in crossing.points)
     plot_scores(ax, rates, scores, slot, label, linestyle="none")
     ax.plot(rates, fit_falling(scores.value.to_numpy()), color=colour)
     last_labelled = -LABEL_DISTANCE
-    for p, rate, score in zip(x.points, rates, scores.value, strict=True):
+    for p, rate, score in zip(crossing.points, rates, scores.value, strict=True):
         # points of simulated errors need no label
         if rate - last_labelled >= LABEL_DISTANCE and not reads_reference(p.system):
             last_labelled = rate
@@ -378,17 +387,17 @@ def _plot_family(ax: Axes, x: Crossing, slot: int) -> None:
             ax.annotate(condition_name(*p.condition), (rate, score), (5, 5), **style)
 
 
-def _plot_textless(ax: Axes, x: Crossing) -> None:
+def _plot_textless(ax: Axes, crossing: Crossing) -> None:
     """Plot a system without a transcript: its level where the cascades are in clean speech, else
     its scores in their noise."""
-    scores = _frame(p.textless for p in x.points)
-    if all(p.condition == CLEAN for p in x.points):
+    scores = _frame(p.textless for p in crossing.points)
+    if all(p.condition == CLEAN for p in crossing.points):
         colour, level = line_style(0)["color"], scores.iloc[0]
         ax.axhspan(level.low, level.high, color=colour, alpha=0.12)
-        ax.axhline(level.value, color=colour, label=x.textless)
+        ax.axhline(level.value, color=colour, label=crossing.textless)
     else:
-        rates = [100 * p.wer.value for p in x.points]
-        plot_scores(ax, rates, scores, 0, f"{x.textless}, in noise", linestyle="--")
+        rates = [100 * p.wer.value for p in crossing.points]
+        plot_scores(ax, rates, scores, 0, f"{crossing.textless}, in noise", linestyle="--")
 
 
 def _frame(estimates: Iterable[Estimate]) -> pd.DataFrame:

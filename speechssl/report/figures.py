@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from speechssl.report.scores import decibels, family_name
+from speechssl.report.scores import condition_title, decibels
 from speechssl.results import INK, PAPER, style_figures, unit
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def draw_over_snr(
             two_lines = name.replace(", ", "\n")
             row[0].set_ylabel(f"{two_lines} ({axis_unit})" if axis_unit else name)
         for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):
-            top.set_title(family_name(noise), fontsize=9)
+            top.set_title(condition_title(noise), fontsize=9)
             bottom.set_xlabel(SNR_AXIS if len(noises) < 3 else "SNR (dB)")
         add_legend(figure)
         return Drawing(title, save_svg(figure), caption)

@@ -166,7 +166,7 @@ KINDS = (
 
 
 def find_predictions(score: Scores) -> Path:
-    """Return the path of the predictions of these scores."""
+    """Return OUT/predictions/A/B.parquet for the scores of OUT/scores/A/B.parquet."""
     folder = score.path.parents[2] / "predictions" / score.path.parent.name
     return folder / score.path.name
 

@@ -12,11 +12,11 @@ from speechssl.report.figures import Drawing, draw_over_snr, new_axes, save_svg,
 from speechssl.report.page import Section
 from speechssl.report.scores import (
     SYSTEMS,
-    arrange,
     assign_slots,
     condition_label,
     list_conditions,
     print_value,
+    tabulate_scores,
 )
 from speechssl.results import LOWER_IS_BETTER, Row, Table, error_bar_note, metric_name, unit
 
@@ -63,7 +63,7 @@ def make_robustness_section(
     figures."""
     if not rows:
         return Section(title, tables=tables)
-    scores = add_losses(arrange(rows, by="encoder"))
+    scores = add_losses(tabulate_scores(rows, by="encoder"))
     slots = assign_slots(scores.label)
     panels = {}
     for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):

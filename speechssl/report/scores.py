@@ -1,4 +1,4 @@
-"""Make the long table of scores that figures draw (`arrange`), and the names on pages.
+"""Make the long table of scores that figures draw (`tabulate_scores`), and the names on pages.
 
 The table has a row for each system, encoder, condition and metric. The columns system, encoder,
 condition, snr_db, metric, value, low, high, drawn and groups are those of `results.Row`. The column
@@ -62,7 +62,7 @@ def sort_rows(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=sort_key)
 
 
-def arrange(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
+def tabulate_scores(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
     """Make the table of scores from sorted rows (`sort_rows`).
 
     Rows that differ only in their seed are averaged, and their interval reaches from the lowest to
@@ -125,7 +125,7 @@ def decibels(snr_db: float) -> str:
     return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
 
 
-def family_name(condition: str) -> str:
+def condition_title(condition: str) -> str:
     """Return the name of a condition without its SNR, such as "Pink noise"."""
     plain = condition.replace("_", " ").replace("-", " ").capitalize()
     return CONDITIONS.get(condition, plain)
@@ -134,15 +134,15 @@ def family_name(condition: str) -> str:
 def condition_label(condition: str, snr_db: float | None = None) -> str:
     """Return the name of a condition, such as "Pink noise, 5 dB"."""
     if snr_db is None or math.isnan(snr_db):
-        return family_name(condition)
-    return f"{family_name(condition)}, {decibels(snr_db)}"
+        return condition_title(condition)
+    return f"{condition_title(condition)}, {decibels(snr_db)}"
 
 
 def condition_phrase(condition: str, snr_db: float | None = None) -> str:
     """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
     if condition == "clean":
         return "clean speech"
-    name = family_name(condition)
+    name = condition_title(condition)
     noise = "" if snr_db is None else f" at {decibels(snr_db)}"
     return f"{name[:1].lower()}{name[1:]}{noise}"
 

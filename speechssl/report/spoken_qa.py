@@ -11,7 +11,7 @@ from speechssl.eval.compare import ConditionAtSnr, Scores
 from speechssl.report.figures import draw_over_snr
 from speechssl.report.listening import RIGHT
 from speechssl.report.page import Section
-from speechssl.report.scores import arrange, condition_phrase
+from speechssl.report.scores import condition_phrase, tabulate_scores
 from speechssl.results import (
     METRICS,
     UNITS_FROM,
@@ -33,7 +33,7 @@ def make_qa_section(
     speech, for the note of every table; errors: tables of how answers err."""
     if not rows:
         return Section("Results")
-    scores = arrange(rows)
+    scores = tabulate_scores(rows)
     ff1 = scores[scores.metric == "ff1"]
     bars = error_bar_note(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
     tables = []

@@ -12,14 +12,14 @@ from speechssl.report.superb_figures import Artefacts, draw_confusions, draw_det
 from speechssl.results import PUBLISHED_SUPERB, Row, Table, published, published_encoders
 from speechssl.superb.tasks import ORDER
 
-AT = 5.0  # dB, the SNR that stands for noise
+NOISE_SNR = 5.0  # dB, the SNR that stands for noise
 
 
 def make_superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     """Make the section of SUPERB. rows: those of its tasks."""
     encoders = list(dict.fromkeys(row.encoder for row in rows))
     slots = assign_slots([*encoders, *(x.encoder for x in artefacts.details)])
-    tables = make_superb_tables(rows, encoders, AT)
+    tables = make_superb_tables(rows, encoders, NOISE_SNR)
     measured = dict.fromkeys((row.task, row.metric) for row in rows)
     published_table = tabulate_published_scores(
         sorted(measured, key=lambda cell: ORDER.index(cell[0]))

@@ -10,8 +10,8 @@ from speechssl.data.options import CORES
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
-    SNR,
     SNR_OVER,
+    SNR_RANGE,
     Amount,
     Count,
     Precision,
@@ -107,7 +107,7 @@ class HeadTraining:
     )
     distorted: Share = option(0.5, "share of the training recordings to distort")
     snr_range: tuple[float, float] = option(
-        SNR, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
+        SNR_RANGE, "range of the SNR in dB, drawn uniformly", metavar=("LOW", "HIGH")
     )
     noise_cache: Path | None = option(
         None, "folder to cache generated noise in; default: noise/ beside OUT"

@@ -84,7 +84,7 @@ class Shift:
 
     layer: int
     vector: torch.Tensor  # (H,)
-    made: dict[str, Any] = field(default_factory=dict)  # method, texts and encoder of its making
+    origin: dict[str, Any] = field(default_factory=dict)  # the method, texts and encoder
 
     def attach(self, encoder: nn.Module) -> None:
         """Add the vector to every token of that layer from now on. Raises InputError where the
@@ -100,7 +100,7 @@ class Shift:
     def save(self, path: Path) -> None:
         """Write the shift; the same shift gives the same file."""
         # one entry, for safetensors writes several in any order
-        facts = json.dumps({"layer": self.layer, "made": self.made}, sort_keys=True)
+        facts = json.dumps({"layer": self.layer, "made": self.origin}, sort_keys=True)
         with replacing(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, {"shift": facts})
 
@@ -114,4 +114,4 @@ def load_shift(path: Path) -> tuple[Shift, dict[str, Any]]:
             shift = Shift(facts["layer"], file.get_tensor("vector").float(), facts["made"])
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise InputError(f"{path} is no shift ({error}); make it again") from error
-    return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.made
+    return shift, {"layer": shift.layer, "hash": hash_files([path])} | shift.origin

@@ -35,8 +35,8 @@ LATIN = re.compile(r"[a-z']*[a-z][a-z']*")  # letters and apostrophes, at least 
 
 
 class SubwordUnits(nn.Module):
-    """The embedding of tokens by their sub-word units. It is zero before training, so that the
-    encoder begins undisturbed."""
+    """This module embeds tokens by their sub-word units. Embeddings are zero before training, so
+    that the encoder begins undisturbed."""
 
     def __init__(self, tokens: torch.Tensor, unit_count: int, width: int, out: int) -> None:
         """Initialise the weights. tokens: (V, U) int, the units of every token as numbers from 1 to

@@ -1,6 +1,6 @@
-"""Tokenisers of text encoders, and one whose tokens are characters.
+"""This module loads tokenisers of text encoders, and makes one whose tokens are characters.
 
-S tokens in a sequence.
+In shapes, S is the number of tokens.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return read_tokenizer(folder, "give a model that reads words, or train or fetch it again")
 
 
-def word_pieces(folder: Path) -> Tokenizer | None:
-    """Read the tokeniser of a reader of words without transformers, where it is a BERT's; return
-    None for another."""
+def read_wordpiece(folder: Path) -> Tokenizer | None:
+    """Read the tokeniser of a BERT without transformers; return None for another's."""
     if not (folder / "tokenizer.json").is_file():
         return None
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
@@ -126,7 +125,7 @@ def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[
     if not letters:
         return ()
     word = word[letters[0] : letters[-1] + 1]
-    # one of `word_pieces`, whose tokens do not mark where a word begins
+    # one of `read_wordpiece`, whose tokens do not mark where a word begins
     if isinstance(tokenizer, Tokenizer):
         return tuple(tokenizer.encode(f" {word}", add_special_tokens=False).ids)
     ids = tuple(tokenizer(f" {word}", add_special_tokens=False)["input_ids"])

@@ -43,6 +43,7 @@ from speechssl.data.files import hash_file
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
+from speechssl.results import describe_range
 from speechssl.timing import RunLength
 from speechssl.units.codebook import PADDING
 from speechssl.units.features import UnitExtractor, load_extractor
@@ -104,8 +105,8 @@ def extract_units(o: Extract) -> dict[str, Any]:
         print(f"{out}: the parts of share {o.shard} are written; the last share writes the card")
         return {"out": str(out), "card": None, "failed": failed}
     report_set_aside(failed, f"{out / FAILED}")
-    amount = count_noun(card["recordings"], "recording")
-    parts = count_noun(len(card["parts"]), "part")
+    amount = describe_range([card["recordings"]], "recording")
+    parts = describe_range([len(card["parts"])], "part")
     length = format_length(card["seconds"])
     print(f"{out}: units of {amount} ({length}) in {parts}; {len(failed)} set aside")
     return {"out": str(out), "card": card, "failed": failed}
@@ -119,11 +120,6 @@ def parse_share(text: str) -> tuple[int, int]:
     if not are_numbers or not 1 <= int(number) <= int(count):
         raise InputError(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8")
     return int(number), int(count)
-
-
-def count_noun(number: int, noun: str) -> str:
-    """Write "1 part" or "2 parts"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 # ---- shards

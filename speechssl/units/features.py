@@ -119,7 +119,6 @@ def load_features(
     layer: int | None,
     smooth: int = 1,
     precision: str = "fp32",
-    device: str = "auto",
     margin: int = 0,
 ) -> Features:
     """Load a layer of an encoder, or spectral features. encoder: what `load_encoder` takes, or one
@@ -135,7 +134,7 @@ def load_features(
     if encoder in SPECTRAL:
         raw = partial(spectral_stream, grid=MFCC_GRID, kind=encoder)
         return Features(encoder, MFCC_GRID, raw, smooth=smooth, margin=margin)
-    return encoder_features(load_encoder(encoder, precision, device), layer, smooth, margin)
+    return encoder_features(load_encoder(encoder, precision), layer, smooth, margin)
 
 
 def encoder_features(

@@ -1,4 +1,4 @@
-"""Measures of units: arrays in, numbers out.
+"""Measure units: arrays in, numbers out.
 
 `usage` and `bit_rate` need units alone; `purity` needs phones; `same_text`, `abx` and
 `speaker_probe` need texts and speakers; `unit_edit_distance` compares clean with distorted

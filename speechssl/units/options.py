@@ -1,5 +1,5 @@
-"""The options of `speechssl units`: fitting, importing, transferring and inspecting codebooks, and
-extracting units."""
+"""The options of `speechssl units`: fitting, importing, transferring codebooks; extracting,
+merging, evaluating units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of units: coloured blocks over time, and distances between people."""
+"""Draw units as coloured blocks, and distances of recordings as violins."""
 
 from __future__ import annotations
 

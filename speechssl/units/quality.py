@@ -236,7 +236,7 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
             continue
         units_of_frames.append(runs.expand())
         phones_of_frames.append(frames)
-    report_set_aside(left_out, "purity and PNMI", "recording")
+    report_set_aside(left_out, "purity and PNMI")
     if not phones_of_frames:
         reason = next(iter(left_out.values()))
         raise InputError(f"no phones of the alignment can be used ({reason})")

@@ -42,7 +42,7 @@ def call(monkeypatch, capsys):
     def run(verb, *words):
         flags = {name: f"--{name}" in words for name in ("json", "quiet", "verbose", "strict")}
         monkeypatch.setattr("speechssl.cli.parse_arguments", lambda _: (verb, Namespace(**flags)))
-        monkeypatch.setattr("speechssl.cli.function_of", lambda options: type(options).run)
+        monkeypatch.setattr("speechssl.cli.import_function", lambda options: type(options).run)
         code = main(["report"])
         return code, *capsys.readouterr()
 

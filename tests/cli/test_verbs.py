@@ -12,8 +12,8 @@ import soundfile
 from speechssl.cli import (
     GROUPS,
     VERBS,
-    config_of,
     format_overview,
+    import_options,
     main,
     parse_arguments,
 )
@@ -41,11 +41,11 @@ def refused(call, capsys):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_for_every_option_and_a_function(verb):
-    parser = make_parser(f"speechssl {verb}", config_of(verb))
+    parser = make_parser(f"speechssl {verb}", import_options(verb))
     text = parser.format_help()
     assert not [a.dest for a in parser._actions if not a.help]
     assert "None" not in text
-    assert f"speechssl {verb}" in config_of(verb).__doc__ or verb.startswith("prepare ")
+    assert f"speechssl {verb}" in import_options(verb).__doc__ or verb.startswith("prepare ")
     module, function = VERBS[verb].function.split(":")
     assert callable(getattr(import_module(f"speechssl.{module}"), function))
 
@@ -100,11 +100,11 @@ def test_bad_input_is_refused_by_one_sentence(call, message, tmp_path, monkeypat
 )
 def test_help_and_report_import_no_heavy_modules(loaded, heavy):
     code = f"""import sys
-from speechssl.cli import VERBS, config_of, format_overview
+from speechssl.cli import VERBS, import_options, format_overview
 from speechssl.cli.parser import make_parser
 format_overview("")
 for verb in VERBS:
-    make_parser(verb, config_of(verb)).format_help()
+    make_parser(verb, import_options(verb)).format_help()
 {loaded}
 sys.exit(str({heavy} & set(sys.modules)))"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,7 +1,7 @@
 """The rows of a robustness grid on the page: they are told from others, and losses are added."""
 
 from speechssl.report.robustness import add_losses, split_grid
-from speechssl.report.scores import arrange
+from speechssl.report.scores import tabulate_scores
 from speechssl.results import Row
 
 SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB, unseen 0 dB
@@ -51,7 +51,7 @@ def test_rows_of_a_grid_are_told_from_those_of_evaluate_qa():
 
 
 def test_losses_point_the_same_way_for_scores_and_for_errors():
-    scores = add_losses(arrange(grid_rows(), by="encoder"))
+    scores = add_losses(tabulate_scores(grid_rows(), by="encoder"))
     losses = scores.set_index(["system", "encoder", "condition", "snr_db"]).loss
     assert losses["ks", "zeta", "unseen-hum", 5.0] == 90 - 65
     assert losses["asr", "zeta", "unseen-hum", 5.0] == 35 - 10

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from speechssl.report.scores import arrange
+from speechssl.report.scores import tabulate_scores
 from speechssl.results import Row
 
 ROW = Row(
@@ -24,5 +24,5 @@ ROW = Row(
 def test_rows_that_differ_in_their_seed_are_averaged_and_the_last_card_counts():
     other_seed = replace(ROW, value=6.0, low=5.0, high=8.0, seed=1)
     repeated = replace(other_seed, value=9.0, card="again")
-    (score,) = arrange([ROW, other_seed, repeated]).itertuples()
+    (score,) = tabulate_scores([ROW, other_seed, repeated]).itertuples()
     assert (score.value, score.low, score.high) == ((3.0 + 9.0) / 2, 2.0, 8.0)

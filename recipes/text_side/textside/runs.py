@@ -20,7 +20,7 @@ import numpy as np
 from torch import nn
 
 from speechssl.artifacts import hash_json, read_json, stage, write_json
-from speechssl.checkpoints import hash_of_weights
+from speechssl.checkpoints import hash_checkpoint
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.options import TrainingOptions, settings
@@ -137,7 +137,7 @@ def describe_encoder(encoder: str) -> dict[str, str]:
     """Return the entries of a text encoder on a card: its name, not its path on this machine, and
     the hash of its weights if it is a folder."""
     path = Path(encoder)
-    weights = hash_of_weights(encoder) if path.is_dir() else None
+    weights = hash_checkpoint(encoder) if path.is_dir() else None
     return {"encoder": "/".join(path.parts[-2:])} | ({"weights": weights} if weights else {})
 
 
