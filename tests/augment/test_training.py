@@ -15,6 +15,7 @@ from speechssl.augment.training import Library, decode_recordings, parse_distort
 from speechssl.errors import InputError
 
 from ..files import refused
+from ..test_signal import QUIET, steady
 
 PROPERTY = settings(max_examples=30, deadline=None)
 
@@ -24,10 +25,9 @@ def noise(seed, n=SAMPLE_RATE):
     return 0.1 * np.random.default_rng(seed).standard_normal(n)
 
 
-def speech(n=SAMPLE_RATE, level=0.003):
-    """Make a crop (n,) that is far from full scale: nothing is scaled down, which would change the
-    SNR."""
-    return (level * np.random.default_rng(1).standard_normal(n)).astype(np.float32)
+def speech(n=SAMPLE_RATE, level=QUIET):
+    """Make a crop (n,)."""
+    return steady(n, seed=1, level=level)
 
 
 def snr_db(samples, distorted):

@@ -16,6 +16,7 @@ from speechssl.data.recordings import list_recordings, sample_recordings, source
 from speechssl.data.records import data_hash
 
 from ..files import refused, untouched
+from ..test_audio import noise
 
 
 def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
@@ -32,11 +33,6 @@ def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
 # ---- recordings that are joined from pieces
 
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
-
-
-def noise(n, seed=0):
-    """Return n samples of noise."""
-    return (0.1 * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 @given(st.sampled_from(RATES), st.lists(st.integers(1, 3_000), min_size=1, max_size=27))
