@@ -223,7 +223,6 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
         ("m.jsonl", '{"audio": "a.wav"}\n{', "m.jsonl:2 is not a JSON object"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"path": "a.wav"}', "m.jsonl:2: .* no `audio`"),
         ("m.jsonl", '{"audio": "a.wav", "seconds": "?"}', "m.jsonl:1: `seconds`"),
-        ("m.jsonl", '{"audio": "../b.wav"}', "m.jsonl:1 names ../b.wav, which leads out of"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"audio": "a.flac"}', r"a.wav \(line 1\) and \S*a.flac"),
         ("list.txt", "a.wav\n\nb.wav\na.mp3\n", r"a\.wav \(line 1\) and .*a\.mp3 \(line 4\)"),
         ("words.csv", "path,text\ndata/a.wav,one\n", r"words\.csv:2: the record has no `audio`"),

@@ -62,8 +62,8 @@ def start_of(number, missing=()):
 
 def row(number, passage="0_0", question=None, **changes):
     """Make the row of a question about a sentence as dev has it: audio_full_* repeat
-    audio_segment_*. question: number of the question; changes: cells to replace, and entries of
-    `answers`."""
+    audio_segment_*. question: number of the question, by default that of the sentence; changes:
+    cells to replace, and entries of `answers`, or answers=None for no answers."""
     text, start, end = ANSWERS[number]
     question_number = number if question is None else question
     offset = CONTEXT.index(text, CONTEXT.index(SENTENCES[number]))
@@ -279,9 +279,6 @@ def test_a_passage_that_lacks_a_listed_sentence_is_set_aside(dev, tmp_path):
     assert first["missing"] == ["context-0_1_2"]
 
 
-# ---- times
-
-
 def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
     name = "question-0_0_1.wav"
     other = dev / "more/dev_audios" / name
@@ -292,6 +289,9 @@ def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path)
     other.write_bytes((dev / "dev_audios/question-0_0_2.wav").read_bytes() + b"x")
     with pytest.raises(InputError, match="question-0_0_1"):
         prepare_split(dev, tmp_path, out="again")
+
+
+# ---- times
 
 
 def times(full, segment):
@@ -330,13 +330,12 @@ def test_where_both_times_fit_and_disagree_the_text_decides(dev, tmp_path):
     )
     write_table(dev / "dev.parquet", [wrong, right])
     facts, corpus, _ = prepare_split(dev, tmp_path)
-    assert count_remarks(facts, nmsqa.NEARER) == 2 and all(
-        answers_are_beeps(corpus, q) for q in corpus.questions
-    )
+    assert count_remarks(facts, nmsqa.NEARER) == 2
+    assert all(answers_are_beeps(corpus, q) for q in corpus.questions)
 
 
 @pytest.mark.parametrize(
-    "full, segment",
+    ("full", "segment"),
     [
         ([(0.5, 99.0)], [(0.5, 99.0)]),  # beyond the audio
         ([(float("nan"), 1.0)], [(float("nan"), 1.0)]),
@@ -525,11 +524,9 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    ("name", "content", "message"),
     [
-        ("dev.parquet", b"PAR1 and then nothing", "dev.parquet is not a whole Parquet file"),
         ("dev-answer-span.csv", b"hash,start\n\xff\xfe,1\n", "dev-answer-span.csv"),
-        ("dev_segment_id.json", b"{", "dev_segment_id.json is not whole JSON"),
         ("dev_audios.tar.gz", b"no archive", "dev_audios.tar.gz is truncated or damaged"),
         ("data/dev.parquet", b"", "look like dev"),
     ],
