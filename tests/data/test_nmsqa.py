@@ -45,12 +45,12 @@ ANSWERS = {  # number of the sentence -> answer, its start and end in seconds in
 }
 
 
-def sentence(number, rate=RATE):
+def make_sentence(number):
     """Make the recording of a sentence: noise, with a beep where its answer is."""
     samples = 0.001 * np.random.default_rng(number).standard_normal(LENGTHS[number])
     _, start, end = ANSWERS[number]
-    beep = slice(round(start * rate), round(end * rate))
-    samples[beep] += 0.5 * np.sin(2 * np.pi * 600 * np.arange(beep.stop - beep.start) / rate)
+    beep = slice(round(start * RATE), round(end * RATE))
+    samples[beep] += 0.5 * np.sin(2 * np.pi * 600 * np.arange(beep.stop - beep.start) / RATE)
     return samples.astype(np.float32)
 
 
@@ -91,9 +91,9 @@ def row(number, passage="0_0", question=None, **changes):
     return cells | changes | {"answers": merged}
 
 
-def silent_row(number, question, passage="0_0"):
+def silent_row(number, question):
     """Make a row that has SQuAD's texts and neither recordings nor times, as 77 rows of dev."""
-    cells = row(number, passage, question)
+    cells = row(number, question=question)
     texts = {name: cells["answers"][name] for name in ("text", "answer_start")}
     nothing = {name: None for name in cells if name.startswith(("content_", "question_"))}
     return cells | nothing | {"answers": {name: texts.get(name) for name in cells["answers"]}}
@@ -102,7 +102,7 @@ def silent_row(number, question, passage="0_0"):
 def write_sentences(folder, passage="context-0_0_{}", numbers=range(4)):
     """Write the recordings of sentences. passage: pattern of their names."""
     for number in numbers:
-        write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
+        write_clip(folder / f"{passage.format(number)}.wav", make_sentence(number), 0.0, 9.0, RATE)
 
 
 def write_question(folder, *names):

@@ -63,8 +63,8 @@ class Listener:
         return [np.log([0.4, 0.3, 0.2, 0.1])[list(self.ranks)] for _ in items]
 
 
-def run(systems, corpus, out, conditions=("clean",), seed=0):
-    setup = Setup(out, Distorter(seed, voices=()), workers=2, models="enc")
+def run(systems, corpus, out, conditions=("clean",)):
+    setup = Setup(out, Distorter(), workers=2, models="enc")
     parsed = [parse_condition(condition) for condition in conditions]
     return evaluate_systems(systems, load_corpus(corpus, "dev"), parsed, setup)
 

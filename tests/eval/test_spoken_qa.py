@@ -79,8 +79,8 @@ class Oracle:
         return [TimedAnswer(*span, 0.9, text) for span in spans]
 
 
-def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
-    setup = Setup(out, Distorter(seed, voices))
+def run(systems, corpus, out, conditions=("clean",)):
+    setup = Setup(out, Distorter())
     parsed = [parse_condition(condition) for condition in conditions]
     return evaluate(systems, load_corpus(corpus, "test"), parsed, setup)
 
