@@ -36,20 +36,13 @@ def snr_db(samples, distorted):
     return float(10 * np.log10(np.mean(samples.astype(np.float64) ** 2) / np.mean(added**2)))
 
 
-@pytest.fixture
-def files(tmp_path):
-    """Three recordings of noise."""
-    for i in range(3):
-        write_flac(tmp_path / "noises" / f"{i}.flac", noise(i))
-    return sorted((tmp_path / "noises").iterdir())
-
-
-def test_bad_files_are_set_aside_and_named(files, capsys):
-    folder = files[0].parent
-    soundfile.write(folder / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
-    (folder / "text.wav").write_text("not audio")
-    bad = [folder / name for name in ("silent.wav", "text.wav", "missing.wav")]
-    assert len(decode_recordings([*files, *bad], "street").edges) == 4
+def test_bad_files_are_set_aside_and_named(tmp_path, capsys):
+    good = tmp_path / "good.flac"
+    write_flac(good, noise(0))
+    soundfile.write(tmp_path / "silent.wav", np.zeros(SAMPLE_RATE), SAMPLE_RATE)
+    (tmp_path / "text.wav").write_text("not audio")
+    bad = [tmp_path / name for name in ("silent.wav", "text.wav", "missing.wav")]
+    assert len(decode_recordings([good, *bad], "street").edges) == 2  # of one recording
     listed = capsys.readouterr().err
     assert all(path.name in listed for path in bad)
     refused("no recording of street noise can be used", decode_recordings, bad, "street")

@@ -70,7 +70,6 @@ def test_overviews_name_every_verb(capsys):
         ("evaluate qa c out --conditions pink", "pink"),
         ("evaluate qa c out --device gpu", "there is no device gpu"),
         ("train dual c u out --device cuda:31", "there is no device cuda:31"),
-        ("train dual c no-such-units out", "no-such-units/train has no finished units"),
         ("train ctc c e out --layer five", "--layer five is not a layer"),
         ("convert a out --to fairseq --pre-norm --post-norm", "exclude each other"),
         ("prepare minisqa file/corpus --passages 0", "file"),
