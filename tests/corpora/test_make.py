@@ -17,7 +17,7 @@ from .make import CORPORA, Miniature, make_miniature
 
 pytestmark = [
     pytest.mark.skipif(
-        not find_spec("espeakng_loader"), reason=('needs pip install "speechssl[synth]"')
+        not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"'
     ),
     pytest.mark.slow,
 ]
@@ -91,7 +91,7 @@ def test_slue_words_and_answers_lie_where_they_are_heard(miniatures, tmp_path):
 
 
 @pytest.mark.skipif(
-    not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
+    not (REAL / "nmsqa/dev.parquet").is_file(), reason="the real files of NMSQA are not here"
 )
 def test_the_miniature_of_nmsqa_has_the_published_schema(miniatures):
     from pyarrow import parquet

@@ -25,7 +25,7 @@ from ..files import read_lines
 
 DEVICE = os.environ.get("SPEECHSSL_GPU_TESTS_ON") or ("cuda" if torch.cuda.is_available() else "")
 pytestmark = pytest.mark.skipif(
-    not DEVICE, reason=("there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)")
+    not DEVICE, reason="there is no GPU (SPEECHSSL_GPU_TESTS_ON=cpu runs these on the CPU)"
 )
 SHIPPED = "people-en"
 TRAINING = "--precision bf16 --warmup-steps 2 --log-every 1 --save-every 100"

@@ -20,7 +20,7 @@ from speechssl.synth.speak import normalise, read_aloud, speak_drafts, time_answ
 from ..files import collect_remarks, read_lines
 
 pytest.importorskip(
-    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+    "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
 VOICES = {language: speakers(language, "dev")[0] for language in ("en", "zh")}
