@@ -124,7 +124,7 @@ def test_the_whole_grid(base, plan):
     ],
 )
 def test_bad_plans_are_refused_before_anything_is_made(plan, change, message):
-    refused(message, run_robustness, replace(plan, **change))
+    refused(message, lambda: run_robustness(replace(plan, **change)))
     assert not plan.out.exists()
 
 

@@ -188,4 +188,4 @@ def test_reports_that_cannot_be_written_are_refused(folder, options, expected):
     corpus, out = folder
     options = {"corpus": corpus} | options
     options["tables"] = tuple(corpus / name for name in options.get("tables", ()))
-    refused(expected, write_report, Report(out=out, examples=1, **options))
+    refused(expected, lambda: write_report(Report(out=out, examples=1, **options)))
