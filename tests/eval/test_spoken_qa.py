@@ -75,7 +75,7 @@ class Oracle:
 
     def answer_all(self, items):
         text = "red boat" if self.text else None
-        spans = list(self.spans.values_of())[: len(items)]
+        spans = list(self.spans.values())[: len(items)]
         return [TimedAnswer(*span, 0.9, text) for span in spans]
 
 
