@@ -35,7 +35,7 @@ CORPORA = {  # name of `prepare` -> folder of the published corpus in SHARED, ""
 }
 
 
-def commands(w):
+def list_commands(w):
     """Yield the commands of the chain in their order: verbs, and programs after "python". w: the
     folder that they write to."""
     models, corpus = w / "models", w / "corpus"
@@ -85,7 +85,7 @@ def record(w):
     """Run the commands of the chain in the folder w, and keep their output in a log."""
     w.mkdir(parents=True, exist_ok=True)
     log = w / "log.txt"
-    for command in commands(w):
+    for command in list_commands(w):
         print(command, flush=True)
         with log.open("a") as out:
             words = command.split()
@@ -129,17 +129,17 @@ def collect_values(w):
                 continue
             row["encoder"] = str(row["encoder"]).removeprefix(f"{w.name}/")
             name = row["task"] if row["system"] == "head" else row["system"]
-            where = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
-            about = "/".join(map(str, (name, *where)))
+            cell = [row[key] for key in ("encoder", "condition", "snr_db", "metric")]
+            place = "/".join(map(str, (name, *cell)))
             collected |= {
-                f"{folder}/{about}/{key}": row[key]
+                f"{folder}/{place}/{key}": row[key]
                 for key in ("value", "low", "high", "n", "drawn", "groups")
             }
-    for report in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
-        name = f"{report.parent.name}/{report.name}"
-        for path in sorted(report.rglob("*.jsonl")):
+    for corpus in sorted((*w.glob("prepared/*"), *w.glob("real/*"))):
+        name = f"{corpus.parent.name}/{corpus.name}"
+        for path in sorted(corpus.rglob("*.jsonl")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            collected[f"{name}/{path.relative_to(report)}"] = len(lines)
+            collected[f"{name}/{path.relative_to(corpus)}"] = len(lines)
             if path.name == "set_aside.jsonl":
                 collected |= {
                     f"{name}/set aside/{why}": n

@@ -55,6 +55,14 @@ def _freeze_imported_modules():
 
 # ---- speech
 
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+}
+FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
+
 
 def hubert_config(norm, **changes):
     """Make a config of HuBERT's front end (hop 320, receptive field 400) with 2 layers of 32.
@@ -63,11 +71,8 @@ def hubert_config(norm, **changes):
     """
     from transformers import HubertConfig
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 64, "conv_dim": (16,) * 7}
-    sizes |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-    kind = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
-    return HubertConfig(**sizes | kind | changes)
+    norms = {"feat_extract_norm": norm, "do_stable_layer_norm": norm == "layer"}
+    return HubertConfig(**SIZES | FRONT | norms | changes)
 
 
 @pytest.fixture(scope="session")
@@ -77,18 +82,17 @@ def hubert_folder(tmp_path_factory):
     import torch
     from transformers import HubertModel, Wav2Vec2FeatureExtractor
 
-    made = {}
+    folders = {}
 
     def make(norm="layer", **changes):
         key = json.dumps([norm, changes], sort_keys=True)
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("hubert")
+        if key not in folders:
+            folder = folders[key] = tmp_path_factory.mktemp("hubert")
             torch.manual_seed(0)
-            HubertModel(hubert_config(norm, **changes)).save_pretrained(made[key])
-            Wav2Vec2FeatureExtractor(
-                sampling_rate=16_000, do_normalize=norm == "layer"
-            ).save_pretrained(made[key])
-        return made[key]
+            HubertModel(hubert_config(norm, **changes)).save_pretrained(folder)
+            extractor = Wav2Vec2FeatureExtractor(do_normalize=norm == "layer")
+            extractor.save_pretrained(folder)
+        return folders[key]
 
     return make
 
@@ -197,13 +201,13 @@ def dies_in(monkeypatch):
 
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory):
-    """A function (task, names of labels) -> a new folder of a labelled set of 12, 4 and 4 tones of
-    half a second, low ones and high ones in turn."""
+    """A function (task, names of labels, sizes of the splits) -> a new folder of a labelled set of
+    tones of half a second, low ones and high ones in turn."""
     from speechssl.audio import write_flac
 
-    def make(task="ks", slots=("keyword",), counts=(12, 4, 4), speakers=("a", "b", "c")):
+    def make(task="ks", slots=("keyword",), counts=(12, 4, 4)):
         root, rng = tmp_path_factory.mktemp("sets") / task, np.random.default_rng(0)
-        for split, count, speaker in zip(("train", "dev", "test"), counts, speakers, strict=True):
+        for split, count, speaker in zip(("train", "dev", "test"), counts, "abc", strict=True):
             lines = []
             for i in range(count):
                 high = i % 2
@@ -234,19 +238,9 @@ WORDS = """
     first one their its new after but who not they have her she two been other when time during
     there into school more years over only anna peter silver lantern lost born paris london
     market""".split()
-SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-}
-DISTANCES = {  # settings of DeBERTa's relative positions
-    "relative_attention": True,
-    "position_biased_input": False,
-    "pos_att_type": ["c2p", "p2c"],
-    "type_vocab_size": 0,
-}
-DISTANCES |= {"initializer_range": 0.3}  # so large that positions matter in a tiny model
+LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 T5 = {
     "d_model": 32,
     "d_kv": 16,
@@ -264,9 +258,7 @@ def tokenizer(tmp_path_factory):
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"!.", *letters]
-    vocabulary += [*(f"##{c}" for c in letters), *WORDS]
+    vocabulary = [*BERT, *"!.", *LETTERS, *(f"##{c}" for c in LETTERS), *WORDS]
     ids = {token: i for i, token in enumerate(vocabulary)}
     core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     core.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -287,8 +279,8 @@ def text_encoder(tokenizer):
     from speechssl.textlm.encoders import make_encoder
 
     def make(kind="bert", **changes):
-        lower = {family.lower(): family for family in FAMILIES}
-        name, values, _ = FAMILIES[lower[kind]]
+        by_small_letters = {family.lower(): entry for family, entry in FAMILIES.items()}
+        name, values, _ = by_small_letters[kind]
         values = values | {"vocab_size": len(tokenizer)}
         if kind != "t5":
             values["max_position_embeddings"] = 128
@@ -302,10 +294,6 @@ def text_encoder(tokenizer):
 
 
 # ---- checkpoints of Hugging Face, each with the tokenizer of its family
-
-LETTERS = [chr(c) for c in range(ord("a"), ord("z") + 1)]
-BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 
 def make_wordpieces(*specials):
@@ -329,29 +317,21 @@ def make_unigrams(*specials):
     return [*((t, 0.0) for t in specials), *words, *((c, -5.0) for c in ("▁", *".!?,", *LETTERS))]
 
 
-def make_generic(tokenizer, **names):
-    """Return a tokeniser without a class of its own, as checkpoints of newer families have it."""
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend_tokenizer,
-        model_input_names=["input_ids", "attention_mask"],
-        **names,
-    )
-
-
-ROTATING = {
+MODERNBERT = {
     "local_attention": 8,
     "global_attn_every_n_layers": 2,
     "pad_token_id": 0,
     "cls_token_id": 2,
     "sep_token_id": 3,
 }
-NAMED = dict(
-    zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT, strict=True)
-)
 POSITIONS = SIZES | {"max_position_embeddings": 130}
-DISTIL = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 130}
+DISTILBERT = {
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 2,
+    "hidden_dim": 64,
+    "max_position_embeddings": 130,
+}
 GPT2 = {
     "n_embd": 32,
     "n_layer": 2,
@@ -360,11 +340,16 @@ GPT2 = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
-NARROW, ONE_TYPE = POSITIONS | {"embedding_size": 16}, POSITIONS | {"type_vocab_size": 1}
-LATER = POSITIONS | DISTANCES
-LATER |= {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
-MANY = SIZES | {"max_position_embeddings": 512}
-XL = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}
+NARROW, ONE_SEGMENT = POSITIONS | {"embedding_size": 16}, POSITIONS | {"type_vocab_size": 1}
+DEBERTA = POSITIONS | {  # with relative positions
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": ["c2p", "p2c"],
+    "type_vocab_size": 0,
+    "initializer_range": 0.3,  # so large that positions matter in a tiny model
+}
+DEBERTA_V2 = {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+XLNET = {"d_model": 32, "n_layer": 2, "n_head": 2, "d_inner": 64}
 
 
 # Functions of transformers, the module, that make a tokeniser; it is imported where it is needed.
@@ -388,33 +373,42 @@ def t5_tokenizer(transformers):
     return transformers.T5Tokenizer(make_unigrams("<pad>", "</s>", "<unk>"), extra_ids=4)
 
 
-BIG = ("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])
-ENDS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
+def modernbert_tokenizer(transformers):
+    """Return a tokeniser without a class of its own, as checkpoints of newer families have it."""
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=transformers.BertTokenizer(make_wordpieces(*BERT)).backend_tokenizer,
+        model_input_names=["input_ids", "attention_mask"],
+        **{f"{token.strip('[]').lower()}_token": token for token in BERT},
+    )
+
+
+BIGBIRD_SPECIALS = ("<pad>", "</s>", "<s>", "<unk>", *BERT[2:])
+XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>")
 FAMILIES = {  # name of a family -> name of its config, values of it, function for its tokeniser
     "ALBERT": ("Albert", NARROW, unigram_of("Albert", "<pad>", "<unk>", *BERT[2:])),
     "BERT": ("Bert", POSITIONS, wordpiece_of("Bert")),
-    "BigBird": ("BigBird", MANY, unigram_of("BigBird", *BIG)),
+    "BigBird": (
+        "BigBird",
+        SIZES | {"max_position_embeddings": 512},
+        unigram_of("BigBird", *BIGBIRD_SPECIALS),
+    ),
     "ByT5": ("T5", T5 | {"feed_forward_proj": "gated-gelu"}, lambda t: t.ByT5Tokenizer()),
-    "DeBERTa": ("Deberta", POSITIONS | DISTANCES, byte_pairs_of("Deberta", *BERT)),
-    "DeBERTa-v2": ("DebertaV2", LATER, unigram_of("DebertaV2", *BERT)),
-    "DistilBERT": ("DistilBert", DISTIL, wordpiece_of("DistilBert")),
+    "DeBERTa": ("Deberta", DEBERTA, byte_pairs_of("Deberta", *BERT)),
+    "DeBERTa-v2": ("DebertaV2", DEBERTA | DEBERTA_V2, unigram_of("DebertaV2", *BERT)),
+    "DistilBERT": ("DistilBert", DISTILBERT, wordpiece_of("DistilBert")),
     "ELECTRA": ("Electra", NARROW, wordpiece_of("Electra")),
     "Longformer": (
         "Longformer",
-        ONE_TYPE | {"attention_window": 8},
+        ONE_SEGMENT | {"attention_window": 8},
         byte_pairs_of("Longformer", *ROBERTA),
     ),
-    "ModernBERT": (
-        "ModernBert",
-        POSITIONS | ROTATING,
-        lambda t: make_generic(t.BertTokenizer(make_wordpieces(*BERT)), **NAMED),
-    ),
-    "RoBERTa": ("Roberta", ONE_TYPE, byte_pairs_of("Roberta", *ROBERTA)),
+    "ModernBERT": ("ModernBert", POSITIONS | MODERNBERT, modernbert_tokenizer),
+    "RoBERTa": ("Roberta", ONE_SEGMENT, byte_pairs_of("Roberta", *ROBERTA)),
     **{f: (f.upper(), T5, t5_tokenizer) for f in ("T5", "mT5", "UMT5")},
-    "XLM-RoBERTa": ("XLMRoberta", ONE_TYPE, unigram_of("XLMRoberta", *ROBERTA)),
+    "XLM-RoBERTa": ("XLMRoberta", ONE_SEGMENT, unigram_of("XLMRoberta", *ROBERTA)),
     # GPT-2 is no encoder; XLNet gives outputs, though its class does not promise to
     "GPT2": ("GPT2", GPT2, byte_pairs_of("GPT2", "<|endoftext|>")),
-    "XLNet": ("XLNet", XL, unigram_of("XLNet", *ENDS)),
+    "XLNet": ("XLNet", XLNET, unigram_of("XLNet", *XLNET_SPECIALS)),
 }
 
 
@@ -426,20 +420,21 @@ def checkpoint(tmp_path_factory):
     import torch
     import transformers
 
-    made = {}
+    folders = {}
 
     def make(family, kind="AutoModel", **changes):
         key = json.dumps([family, kind, changes], sort_keys=True)
-        if key not in made:
-            name, values, tokenizer_of = FAMILIES[family]
-            made[key], tokenizer = tmp_path_factory.mktemp(family), tokenizer_of(transformers)
+        if key not in folders:
+            folder = folders[key] = tmp_path_factory.mktemp(family)
+            name, values, make_tokenizer = FAMILIES[family]
+            tokenizer = make_tokenizer(transformers)
             values = {"vocab_size": len(tokenizer)} | values | changes
             config = getattr(transformers, f"{name}Config")(**values)
             torch.manual_seed(0)
             model = getattr(transformers, kind).from_config(config)
-            model.save_pretrained(made[key])
-            tokenizer.save_pretrained(made[key])
-        return made[key]
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        return folders[key]
 
     return make
 

@@ -22,10 +22,10 @@ VOICE = ASKER = 0.35
 UNEQUAL = 4.0
 
 
-def simulate_corpora(groups, askers, count, seed=0):
+def simulate_corpora(groups, askers, count):
     """Yield corpora of questions: differences between two systems, on average 0, and the units that
     the bootstrap draws. groups: voices. askers: whether these are drawn, too."""
-    rng = np.random.default_rng([seed, groups, askers])
+    rng = np.random.default_rng([0, groups, askers])
     for _ in range(count):
         sizes = 4 + rng.multinomial(16 * groups, rng.dirichlet(np.full(groups, UNEQUAL)))
         voices = np.repeat(np.arange(groups), sizes)

@@ -22,14 +22,11 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     *sorted((ROOT / "dev").glob("*.md")),
 ]
-READMES = sorted(
-    [
-        ROOT / "RESULTS.md",
-        *ROOT.glob("recipes/*/*.md"),
-        *ROOT.glob("data/*/*.md"),
-        *ROOT.glob("dev/*.md"),
-    ]
-)
+READMES = [
+    ROOT / "RESULTS.md",
+    *sorted(ROOT.glob("recipes/*/*.md")),
+    *sorted(ROOT.glob("data/*/*.md")),
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 

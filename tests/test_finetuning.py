@@ -24,7 +24,7 @@ from speechssl.textlm.encoders import load_text_encoder, make_encoder
 from .files import refused
 
 MATRICES = ("query", "key", ".q.", ".wi", "wqkv", "ffn.lin", "dense")  # parts of their names
-PEFT = pytest.param("lora", marks=pytest.mark.skipif(not find_spec("peft"), reason="no peft"))
+NEEDS_PEFT = pytest.mark.skipif(not find_spec("peft"), reason="no peft")
 TINY = {
     "hidden_size": 16,
     "num_hidden_layers": 2,
@@ -175,7 +175,7 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     ("model_class", "config_class"), [(HubertModel, HubertConfig), (Wav2Vec2Model, Wav2Vec2Config)]
 )
 @pytest.mark.parametrize("pre_norm", [False, True])
-@pytest.mark.parametrize("method", ["adapters", PEFT])
+@pytest.mark.parametrize("method", ["adapters", pytest.param("lora", marks=NEEDS_PEFT)])
 def test_speech_encoders_have_two_trained_places_a_layer(
     model_class, config_class, pre_norm, method
 ):
@@ -199,11 +199,11 @@ def test_all_shares_on_the_last_layer_give_its_output(make_reader):
 
 
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
-@pytest.mark.parametrize("method", [PEFT])
-def test_lora_merges_into_the_encoder(family, method, make_reader):
+@NEEDS_PEFT
+def test_lora_merges_into_the_encoder(family, make_reader):
     reader = make_reader(family)
     names = set(reader.state_dict())
-    finetuning.train_only(reader.encoder, method)
+    finetuning.train_only(reader.encoder, "lora")
     low_rank = [weight for weight in reader.encoder.parameters() if weight.requires_grad]
     assert low_rank
     assert all(finetuning.RANK in weight.shape for weight in low_rank)

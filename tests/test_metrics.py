@@ -90,7 +90,7 @@ word_lists = st.lists(st.sampled_from(["cat", "dog", "bird", "fish"]), max_size=
 
 
 def edit_distance(left, right):
-    """The Levenshtein distance, row by row of its table."""
+    """Compute the Levenshtein distance, row by row of its table."""
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):
         previous, row = row, [i]
@@ -117,8 +117,8 @@ HAN = st.text(alphabet=f"北京大学中山年{PUNCTUATION}", max_size=8)
 
 
 def drcd_scores(predicted, gold):
-    """EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, punctuation
-    removed."""
+    """Return EM and F1 as the scripts of DRCD and ODSQA count them: SQuAD's over characters, without
+    punctuation."""
     characters = [c for c in predicted if c not in PUNCTUATION]
     best_exact = best_f1 = 0.0
     for answer in gold:
@@ -152,14 +152,14 @@ frames = st.integers(0, 60)
 
 
 def squad_words(text):
-    """Lower case, then punctuation, then articles, then white space: the order of the script
-    matters ("a." is an article, and so is the "a" of "a—b")."""
+    """Split a text as SQuAD's script does: it makes letters small, and removes punctuation, articles
+    and white space in this order, so that "a." is an article, and so is the "a" of "a—b"."""
     kept = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"(?<!\w)(a|an|the)(?!\w)", " ", kept).split()
 
 
 def squad_scores(predicted, gold):
-    """EM and F1 of the best gold answer."""
+    """Return EM and F1 of the best gold answer."""
     words = squad_words(predicted)
     exact, f1 = [], []
     for gold_words in map(squad_words, gold):
@@ -186,7 +186,7 @@ def test_text_scores_are_those_of_squad(predicted, gold):
 
 
 def dual_scores(predicted, gold):
-    """FF1 and AOS of intervals [start, end) in frames, by counting frames."""
+    """Return FF1 and AOS of intervals [start, end) in frames, by counting frames."""
     predicted_frames, gold_frames = set(range(*predicted)), set(range(*gold))
     shared = len(predicted_frames & gold_frames)
     if not shared:

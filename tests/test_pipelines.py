@@ -148,9 +148,6 @@ MINUTE = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
         (MINUTE, "Where is the noise?", "dual can only listen"),
         (MINUTE, MINUTE, "lasts 61 s, and a question at most 60 s"),
         (np.zeros(16_000), MINUTE[:16_000], "the array given"),
-        (np.full(16_000, np.nan), MINUTE[:16_000], "the array given"),
-        (np.ones((16_000, 9)), MINUTE[:16_000], "the array given"),
-        (np.zeros(0), MINUTE[:16_000], "the array given"),
         (MINUTE[:100], MINUTE[:16_000], "the array given is 0.006 s long"),
     ],
 )

@@ -1,6 +1,7 @@
 """Test that two processes (torchrun, gloo) train the same weights as one, on the same batches, and
 that only one of them writes. tests/two_processes.py is what they run."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -44,12 +45,12 @@ def corpus(mini_corpus):
 
 
 @pytest.fixture
-def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
+def make_calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
     """A function (output folder) -> the arguments of five trainings. The last, pre-training from
     scratch, has 6 steps and saves every 2."""
     encoder, text, units = hubert_folder("layer"), tmp_path / "text", tmp_path / "units"
-    drops = "layerdrop hidden_dropout attention_dropout feat_proj_dropout activation_dropout"
-    without_dropout = hubert_folder("layer", **dict.fromkeys(drops.split(), 0.0))
+    rates = "layerdrop hidden_dropout attention_dropout feat_proj_dropout activation_dropout"
+    without_dropout = hubert_folder("layer", **dict.fromkeys(rates.split(), 0.0))
     text_encoder(max_position_embeddings=256).save_pretrained(text)
     tokenizer.save_pretrained(text)
     book = units / "k.safetensors"
@@ -85,11 +86,11 @@ def calls(corpus, tmp_path, hubert_folder, text_encoder, tokenizer):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_and_a_killed_run_goes_on(calls, tmp_path):
+def test_two_processes_train_as_one_and_a_killed_run_goes_on(make_calls, tmp_path):
     one, two = tmp_path / "one", tmp_path / "two"
-    for call in calls(one):
+    for call in make_calls(one):
         assert main(call) == 0
-    (tmp_path / "calls.json").write_text(json.dumps(calls(two)))
+    (tmp_path / "calls.json").write_text(json.dumps(make_calls(two)))
     killed = torchrun(ROOT / "tests/two_processes.py", tmp_path, tmp_path / "calls.json")
     assert killed.returncode != 0
     assert [(tmp_path / f"codes-{i}").read_text().split() for i in (0, 1)] == [["0"] * 4] * 2, (
@@ -104,7 +105,7 @@ def test_two_processes_train_as_one_and_a_killed_run_goes_on(calls, tmp_path):
     )
     assert (two / "hubert/checkpoints/checkpoint-2/trainer_state.json").is_file()
     assert not (two / "hubert/encoder").exists()
-    resumed = torchrun("-m", "speechssl", *calls(two)[-1])
+    resumed = torchrun("-m", "speechssl", *make_calls(two)[-1])
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("hubert/encoder: ") == 1
     assert_same_weights(one / "hubert", two / "hubert")
@@ -124,21 +125,22 @@ def check_toy(folder):
     assert first["result"] == second["result"]
     assert first["result"]["skipped"] == 1
     assert (folder / "toy/skipped.txt").read_text() == "2\n"
-    assert [len(rows) for rows in first["seen"]] == [3] * 5
+    assert [len(column) for column in first["first_columns"]] == [3] * 5
     rows_of_first, rows_of_second = (
-        {row for rows in process["seen"] for row in rows} for process in (first, second)
+        set(itertools.chain(*process["first_columns"])) for process in (first, second)
     )
     assert not rows_of_first & rows_of_second
-    for mask, other_mask in zip(first["drawn"], second["drawn"], strict=True):
+    for mask, other_mask in zip(first["dropout_masks"], second["dropout_masks"], strict=True):
         assert mask != other_mask
     rows = read_lines(folder / "toy/log.jsonl")
     # nothing is reported about the skipped step
-    assert [row["mine"] for row in rows if "mine" in row] == [0.5] * 4
+    assert [row["rank"] for row in rows if "rank" in row] == [0.5] * 4
     assert [row["step"] for row in rows if row.get("loss", 0) is None] == [3]
     for process in (first, second):
-        assert process["agreed"] == "process 0"
-        assert process["mean"] == 0.5
-    assert (first["order"], second["order"]) == ([], ["was-0"])
+        assert process["broadcast"] == "process 0"
+        assert process["mean_rank"] == 0.5
+    assert first["files_before"] == []
+    assert second["files_before"] == ["was-0"]
 
 
 def list_files(folder):
@@ -173,9 +175,9 @@ def assert_same_curves(a, b, *names):
 
 
 @pytest.mark.slow
-def test_a_batch_that_processes_cannot_share_is_refused(calls, tmp_path, monkeypatch, capsys):
+def test_a_batch_that_processes_cannot_share_is_refused(make_calls, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("WORLD_SIZE", "3")
-    for call in calls(tmp_path / "three"):
+    for call in make_calls(tmp_path / "three"):
         assert main(call) == 2
         assert "3 processes cannot share a batch of 4" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()

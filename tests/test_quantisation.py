@@ -1,7 +1,5 @@
 """Tests of weights that are packed as int8."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from hypothesis import given

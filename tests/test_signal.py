@@ -174,11 +174,11 @@ def test_a_band_is_rejected_without_delay():
 # ---- voices
 
 
-def vowel(pitch, formants=(700, 1220, 2600), seconds=1.0):
-    """Make a buzz of this pitch (Hz) with resonances at these formants (Hz)."""
-    n = np.arange(round(seconds * SAMPLE_RATE))
+def vowel(pitch):
+    """Make a second of a buzz of this pitch (Hz) with resonances at three formants."""
+    n = np.arange(SAMPLE_RATE)
     x = ((n * pitch / SAMPLE_RATE) % 1 < pitch / SAMPLE_RATE).astype(float)
-    for formant in formants:
+    for formant in (700, 1220, 2600):  # Hz
         radius = np.exp(-np.pi * 80 / SAMPLE_RATE)  # of the pole: a bandwidth of 80 Hz
         angle = 2 * np.pi * formant / SAMPLE_RATE
         x = signal.lfilter([1], [1, -2 * radius * np.cos(angle), radius * radius], x)

@@ -10,7 +10,7 @@ from speechssl import stats
 
 
 def group_units(labels):
-    """The units that draw the groups of items with these labels, a label for each item."""
+    """Make the units that draw the groups of items with these labels, a label for each item."""
     return stats.BootstrapUnits("group", tuple((str(label),) for label in labels))
 
 
@@ -109,7 +109,7 @@ def test_scores_that_are_refused(wrong):
 
 
 def make_items(values):
-    """An item for each value, each a group of its own."""
+    """Make an item for each value, each a group of its own."""
     return [stats.ItemScore(str(i), str(i), value, 1.0) for i, value in enumerate(values)]
 
 
@@ -142,7 +142,7 @@ def test_a_division_by_zero_is_not_defined_and_harms_no_interval():
 
 
 def make_voiced_items(values, voices, prefix=""):
-    """An item for each value, about passages p0, p1, ...; voices: the speaker of each."""
+    """Make an item for each value, about passages p0, p1, ...; voices: the speaker of each."""
     items = []
     for i, (value, voice) in enumerate(zip(values, voices, strict=True)):
         items.append(stats.ItemScore(f"{prefix}{i}", f"p{i}", value, 1.0, voice))

@@ -2,7 +2,7 @@
 calls of the command line, in the last of which the second process kills itself.
 
 Arguments: a folder, and a JSON file with a list of the arguments of every call. Each process writes
-process-RANK.json into the folder (what the toy saw and drew), and codes-RANK (the exit codes).
+process-RANK.json (`facts`) into the folder, and codes-RANK (the exit codes).
 """
 
 import json
@@ -33,23 +33,23 @@ class Toy(nn.Module):
         torch.manual_seed(rank())  # DDP gives all processes the weights of the first
         self.net = nn.Linear(4, 1)
         self.dropout = nn.Dropout(0.5)
-        self.seen = []  # for every step the first column of the rows
-        self.drawn = []  # for every step a dropout mask
+        # of every step
+        self.first_columns = []  # of the rows
+        self.dropout_masks = []
 
     def forward(self, x, y, number):
         """x: (B, 4), y: (B,), number: () the step."""
         assert number.ndim == 0  # a tensor without rows is not divided among processes
-        self.seen.append(x[:, 0].tolist())
-        self.drawn.append(self.dropout(torch.ones(64)).tolist())
+        self.first_columns.append(x[:, 0].tolist())
+        self.dropout_masks.append(self.dropout(torch.ones(64)).tolist())
         loss = (self.net(self.dropout(x))[:, 0] - y).square().mean()
-        return {"loss": loss, "mine": torch.tensor(float(rank()))}
+        return {"loss": loss, "rank": torch.tensor(float(rank()))}
 
 
-def batch(step):
+def make_batch(step):
     """Make the batch of a step, six rows, which are divided among the processes."""
-    x = torch.from_numpy(
-        np.random.default_rng([7, step]).standard_normal((6, 4)).astype(np.float32)
-    )
+    rng = np.random.default_rng([7, step])
+    x = torch.from_numpy(rng.standard_normal((6, 4)).astype(np.float32))
     y = x.sum(1)
     if step == BROKEN:
         y[1] = float("nan")  # this row goes to the second process alone
@@ -60,19 +60,17 @@ def train_toy(folder):
     """Train the toy, and write what this process saw."""
     model = Toy()
     options = TrainingOptions(steps=5, learning_rate=1e-2, save_every=2, log_every=1)
-    result = fit(model, batch, options, folder / "toy")
+    result = fit(model, make_batch, options, folder / "toy")
     facts = {
         "result": result,
-        "seen": model.seen,
-        "drawn": model.drawn,
+        "first_columns": model.first_columns,
+        "dropout_masks": model.dropout_masks,
         "weights": model.net.weight.tolist(),
-    }
-    facts |= {
-        "agreed": broadcast_value(f"process {rank()}"),
-        "mean": float(mean_of_processes(torch.tensor(rank()))),
+        "broadcast": broadcast_value(f"process {rank()}"),
+        "mean_rank": float(mean_of_processes(torch.tensor(rank()))),
     }
     with main_first():  # the second process finds the file of the first
-        facts["order"] = [p.name for p in folder.glob("was-*")]
+        facts["files_before"] = [p.name for p in folder.glob("was-*")]
         (folder / f"was-{rank()}").touch()
     (folder / f"process-{rank()}.json").write_text(json.dumps(facts))
 

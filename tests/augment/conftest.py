@@ -1,14 +1,9 @@
-"""Make steady noise, and voices for babble."""
+"""Voices for babble."""
 
 import numpy as np
 import pytest
 
 from speechssl.audio import SAMPLE_RATE, write_flac
-
-
-def steady(n=SAMPLE_RATE, seed=0, level=0.05):
-    """Make noise (n,) of constant level, whose active level is its RMS level."""
-    return (level * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 @pytest.fixture

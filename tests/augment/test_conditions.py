@@ -13,7 +13,7 @@ from speechssl.augment.noise import read_cached
 from speechssl.errors import InputError
 
 from ..files import refused
-from .conftest import steady
+from ..test_signal import QUIET, steady
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,7 @@ def test_a_malformed_condition_is_refused(text):
 
 @pytest.mark.parametrize("kind", ["m", "held-out", "coloured:-12", "g", "pink"])
 def test_noise_has_the_given_snr_and_is_the_same_at_every_snr(kind):
-    # so faint that the sum is far from full scale, and nothing is scaled down
-    samples = steady(n=16_000, seed=0, level=0.003).astype(np.float64)
+    samples = steady(level=QUIET).astype(np.float64)
     at_5 = Distorter().apply(samples, parse_condition(f"{kind}@5"), "u1") - samples
     at_15 = Distorter().apply(samples, parse_condition(f"{kind}@15"), "u1") - samples
     snr = 10 * np.log10(np.mean(samples**2) / np.mean(at_5**2))

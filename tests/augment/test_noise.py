@@ -11,12 +11,7 @@ from speechssl.augment.training import parse_distortions
 from speechssl.signal import generator
 
 from ..files import refused
-from .conftest import steady
-
-
-def rms_db(samples):
-    """Return the RMS level in dB."""
-    return float(10 * np.log10(np.mean(np.square(samples, dtype=np.float64))))
+from ..test_signal import rms_db, steady
 
 
 def test_musan_is_noise_music_and_babble(tmp_path):

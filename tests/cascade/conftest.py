@@ -16,18 +16,17 @@ TOKENS = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDEFGH"]  # <pad> is the bla
 
 
 def noise(seconds):
-    """A recording of noise."""
+    """Make a recording of noise."""
     return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
 
 
-def transcript(words, separator=" ", step=0.5):
-    """A transcript of words of 0.4 s, one every `step` seconds. words: a text of such, or a
-    list."""
+def transcript(words, separator=" "):
+    """Make a transcript of words of 0.4 s, one every half second. words: a text or a list."""
     if isinstance(words, str) and separator:
         words = words.split()
     timed = []
     for i, word in enumerate(words):
-        start = i * step
+        start = i / 2
         timed.append(TimedWord(word, start, end=start + 0.4, confidence=math.nan))
     return Transcript(tuple(timed), separator)
 

@@ -37,16 +37,15 @@ GRID = FrameGrid(16_000, HOP, RECEPTIVE)
 ENGLISH = CtcVocabulary.english().symbols
 
 
-def emitting(path, symbols=ENGLISH, separator="|", sure=0.98):
-    """An aligner, and audio in which it recognises this path of symbols ("_" is the blank). A frame
-    whose middle sample is k / 1000 has symbol k, with probability `sure`."""
+def make_aligner_and_audio(path, symbols=ENGLISH, separator="|"):
+    """Make an aligner, and audio in which it recognises this path of symbols ("_" is the blank). A
+    frame whose middle sample is k / 1000 has symbol k, with probability 0.98."""
 
     def log_probs(samples):
         middles = samples[RECEPTIVE // 2 :: HOP][: GRID.frames(len(samples))]
         numbers = np.rint(middles * 1000).astype(int)
-        unsure = (1 - sure) / (len(symbols) - 1)
-        probabilities = torch.full((len(numbers), len(symbols)), unsure)
-        probabilities[range(len(numbers)), numbers] = sure
+        probabilities = torch.full((len(numbers), len(symbols)), 0.02 / (len(symbols) - 1))
+        probabilities[range(len(numbers)), numbers] = 0.98
         return probabilities.log()
 
     numbers = [0 if c == "_" else symbols.index(c) for c in path]
@@ -65,14 +64,14 @@ def emitting(path, symbols=ENGLISH, separator="|", sure=0.98):
     return aligner, np.pad(samples, (margin, margin), mode="edge")
 
 
-def frames(word):
-    """The frames [start, end) of a timed word."""
+def frames_of(word):
+    """Return the frames [start, end) of a timed word."""
     start, end = (GRID.sample(time) - GRID.offset for time in (word.start, word.end))
     return round(start / HOP), round(end / HOP)
 
 
 def frames_by_word(alignment):
-    return {word.text: frames(word) for word in alignment.words}
+    return {word.text: frames_of(word) for word in alignment.words}
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def unwidened(monkeypatch):
 def test_words_keep_their_spelling_and_get_the_frames_of_their_letters(unwidened):
     #                              0         1         2
     #                              0123456789012345678901234567
-    aligner, samples = emitting("__hhi_|_mme_|_ca_f_e_||it's_")
+    aligner, samples = make_aligner_and_audio("__hhi_|_mme_|_ca_f_e_||it's_")
     alignment = aligner.align(samples, ["“Hi,”", "ME!", "café", "it’s"])
     assert frames_by_word(alignment) == {
         "“Hi,”": (2, 5),
@@ -119,10 +118,10 @@ def test_numbers_get_the_time_in_which_they_are_said(words, unwidened):
         path += "|".join("_".join(part) for part in SPOKEN.get(word, word).split())
         spoken_frames.append((start, len(path)))
         path += "_|_"
-    aligner, samples = emitting(path)
+    aligner, samples = make_aligner_and_audio(path)
     alignment = aligner.align(samples, words)
     assert alignment.confidence() > 0.5
-    aligned_frames = [frames(word) for word in alignment.words]
+    aligned_frames = [frames_of(word) for word in alignment.words]
     for is_unspelt, run in groupby(range(len(words)), lambda i: words[i] in SPOKEN):
         numbers = list(run)
         first, last = numbers[0], numbers[-1]
@@ -134,19 +133,21 @@ def test_numbers_get_the_time_in_which_they_are_said(words, unwidened):
 
 
 def test_chinese_characters_are_aligned_in_any_form(unwidened):
-    aligner, samples = emitting("_台_湾__北_京", ("<blank>", *"台湾北京"), separator="")
+    aligner, samples = make_aligner_and_audio(
+        "_台_湾__北_京", ("<blank>", *"台湾北京"), separator=""
+    )
     alignment = aligner.align(samples, list("臺灣北京"))
     assert frames_by_word(alignment) == {"臺": (1, 2), "灣": (3, 4), "北": (6, 7), "京": (8, 9)}
 
 
 @pytest.mark.parametrize(("text", "share"), [("臺灣の北京", 4 / 5), ("1984", 1.0), ("Taipei", 0.0)])
 def test_the_share_of_letters_that_can_be_spelt(text, share):
-    aligner, _ = emitting("_", ("<blank>", *"台湾北京"), separator="")
+    aligner, _ = make_aligner_and_audio("_", ("<blank>", *"台湾北京"), separator="")
     assert aligner.spellable_share(text) == share
 
 
 def test_a_text_that_is_not_spoken_has_no_confidence():
-    aligner, samples = emitting("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
+    aligner, samples = make_aligner_and_audio("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
     right = ["the", "cat", "sat", "on", "the", "mat"]
     assert aligner.align(samples, ["the", "cat", "sat", "on", "themat"] * 3).confidence() > 0.3
     assert aligner.align(samples, right * 3).confidence() > 0.5
@@ -156,7 +157,7 @@ def test_a_text_that_is_not_spoken_has_no_confidence():
 
 
 def test_words_that_are_not_spoken_have_no_confidence_and_their_neighbours_keep_theirs():
-    aligner, samples = emitting("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
+    aligner, samples = make_aligner_and_audio("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
     right = ["the", "cat", "sat", "on", "the", "mat"]
     alignment = aligner.align(samples, [*right, "xylo", "phone", "quux", "jazz", *right])
     assert alignment.confidence(first=0, last=5) > 0.5
@@ -164,7 +165,7 @@ def test_words_that_are_not_spoken_have_no_confidence_and_their_neighbours_keep_
 
 
 def test_a_text_with_more_symbols_than_frames_is_refused():
-    aligner, samples = emitting("__the__|_cat__|_sat_")
+    aligner, samples = make_aligner_and_audio("__the__|_cat__|_sat_")
     shorter_than_a_frame = samples[:100]
     for audio, words in ((samples, ["the", "cat"] * 30), (shorter_than_a_frame, ["the"])):
         with pytest.raises(ValueError, match="symbols need at least"):
@@ -257,20 +258,19 @@ SECONDS = 4.0
 
 
 class EvenAligner:
-    """Gives all words the same time. Words with an x in them count as not spoken: they lose 5 nats
-    a letter. More than MOST words do not fit."""
+    """This gives all words the same time. Words with an x in them count as not spoken: they lose 5
+    nats a letter. More than 40 words do not fit."""
 
-    MOST = 40
     name, weights = "even", "0123"
 
-    def __init__(self, alphabet="abcdefghijklmnopqrstuvwxyz"):
-        self.alphabet, self.seen = alphabet, []
+    def __init__(self):
+        self.seen = []  # the words of every call
 
     def spellable_share(self, text):
-        return sum(c.lower() in self.alphabet for c in text) / len(text)
+        return sum(c.isascii() for c in text) / len(text)
 
     def align(self, samples, words):
-        if len(words) > self.MOST:
+        if len(words) > 40:
             raise ValueError("41 words need at least 41 frames and there are 40")
         self.seen.append(tuple(words))
         times = np.linspace(0, len(samples) / 16_000, len(words) + 1)
@@ -305,29 +305,23 @@ def corpus(tmp_path):
     return make
 
 
-def run(root, out=None, confidence=0.1, workers=1):
+def align_all(root, out=None, confidence=0.1):
     """Align a corpus; return the folder of the result and its data report."""
     out = out or root.with_name("corpus-aligned")
-    return out, align_corpus(Align(manifest=root, out=out, confidence=confidence, workers=workers))
-
-
-def answers(*texts_at):
-    """The field `answers`. texts_at: text, and its offset in the passage or None."""
-    records = []
-    for text, offset in texts_at:
-        records.append({"text": text} if offset is None else {"text": text, "char_start": offset})
-    return {"answers": records}
+    return out, align_corpus(Align(manifest=root, out=out, confidence=confidence, workers=1))
 
 
 def test_words_and_answers_get_times_and_the_corpus_stays_as_it_is(corpus, aligner):
+    with_offsets = [{"text": "Rome", "char_start": 38}, {"text": "in Rome", "char_start": 18}]
+    without_offsets = [{"text": text} for text in ("born", "Rome", "Paris")]
     questions = [
-        {"id": "q0"} | answers(("Rome", 38), ("in Rome", 18)),
-        {"id": "q1"} | answers(("born", None), ("Rome", None), ("Paris", None)),
+        {"id": "q0", "answers": with_offsets},
+        {"id": "q1", "answers": without_offsets},
         {"id": "q2", "option_audio": ["train/audio/q1.flac"], "options": ["x"]},
     ]
     root = corpus([{"id": "p"}], questions)
     with untouched(root):
-        out, report = run(root)
+        out, report = align_all(root)
     aligned = load_corpus(out, "train")
     passage, words = aligned.passages["p"], TEXT.split()
     assert [w.text for w in passage.words] == words
@@ -371,7 +365,7 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
     questions.append({"id": "q-written", "passage": "good", "seconds": 0.0})
     root = corpus(passages, questions)
     (root / "train/audio/cut.flac").write_bytes(b"no audio")
-    out, report = run(root)
+    out, report = align_all(root)
     facts = report["splits"]["train"]
     assert facts["passages"] == {"read": 6, "kept": 1, "set_aside": 5}
     assert facts["questions"] == {"read": 7, "kept": 2, "set_aside": 5}
@@ -388,21 +382,23 @@ def test_records_that_cannot_be_aligned_are_set_aside_with_the_reason(corpus, al
 def test_a_killed_run_goes_on_and_a_finished_one_is_left_alone(corpus, aligner, tmp_path, dies_in):
     root = corpus([{"id": f"p{i}", "text": f"{'abcdef'[i]} word"} for i in range(6)], [])
     with dies_in(EvenAligner, "align", call=4):
-        run(root)
+        align_all(root)
     assert len(aligner.seen) == 3
     assert not (tmp_path / "corpus-aligned/card.json").exists()
-    out, report = run(root)
+    out, report = align_all(root)
     assert len(aligner.seen) == 6
     assert len(set(aligner.seen)) == 6  # each once
-    whole, _ = run(root, tmp_path / "whole")
+    whole, _ = align_all(root, tmp_path / "whole")
     assert same_files(
         out, whole, "train/passages.jsonl", "data_report.json", "set_aside.jsonl", "card.json"
     )
     seen = len(aligner.seen)
     with untouched(out):
-        assert run(root) == (out, report)
+        assert align_all(root) == (out, report)
     assert len(aligner.seen) == seen
-    refused(r"made from other inputs \(options.confidence differs\)", run, root, confidence=0.2)
+    refused(
+        r"made from other inputs \(options.confidence differs\)", align_all, root, confidence=0.2
+    )
 
 
 @pytest.mark.parametrize(
@@ -417,7 +413,7 @@ def test_a_corpus_that_cannot_be_aligned_is_refused_and_leaves_nothing(
     corpus, aligner, passage, message
 ):
     root = corpus([{"id": "p"} | passage], [])
-    refused(message, run, root)
+    refused(message, align_all, root)
     assert not root.with_name("corpus-aligned").exists()
 
 

@@ -27,7 +27,7 @@ from ..files import refused
 
 
 def next_words(model):
-    """The numbers of the words that may follow a context: <s> may not."""
+    """List the numbers of the words that may follow a context: <s> may not."""
     return [i for i, word in enumerate(model.words) if word != BEGIN]
 
 
@@ -36,7 +36,7 @@ def total_probability(model, context):
 
 
 def sentence_log_prob(model, words):
-    """log10 of the probability of a whole sentence, its end included."""
+    """Return log10 of the probability of a whole sentence, its end included."""
     context, log_prob = model.start, 0.0
     for word in (*words, END):
         number = model.numbers.get(word, model.numbers[UNKNOWN])
@@ -158,7 +158,7 @@ def random_log_probs(frames, symbols, seed, sharpness=1.0):
 
 
 def ctc_log_prob(log_probs, numbers):
-    """The log-probability of all paths that say these symbols."""
+    """Return the log-probability of all paths that say these symbols."""
     targets = torch.tensor(numbers, dtype=torch.long)[None]
     lengths = torch.tensor([len(log_probs)]), torch.tensor([len(numbers)])
     ctc_loss = torch.nn.functional.ctc_loss
@@ -166,7 +166,7 @@ def ctc_log_prob(log_probs, numbers):
 
 
 def list_texts(letters, longest):
-    """All texts of at most `longest` letters and spaces, with single spaces between words."""
+    """Yield all texts of at most `longest` letters and spaces, with single spaces between words."""
     for n in range(longest + 1):
         for combination in itertools.product([*letters, " "], repeat=n):
             text = "".join(combination)
@@ -175,7 +175,7 @@ def list_texts(letters, longest):
 
 
 def score_text(decoder, log_probs, text):
-    """The score by which the decoder chooses between texts; -inf for one that the lexicon forbids.
+    """Return the score by which the decoder chooses between texts; -inf for one that the lexicon forbids.
     The paths of a text may have a separator at the end."""
     model, options = decoder.model, decoder.options
     language, context = 0.0, model.start
@@ -202,28 +202,28 @@ def test_a_wide_beam_finds_the_best_of_all_texts(seed):
     assert decoder.decode(log_probs) == max(scores, key=scores.get)
 
 
-def spell_out(text, vocabulary, sure=0.9, unsure=()):
-    """Log-probabilities of frames that say a text: symbols and blanks in turn, with probability
-    `sure`. unsure: pairs (place in the text, another letter) where the letter is a little likelier
-    than that of the text."""
+ENGLISH = CtcVocabulary.english()
+
+
+def spell_out(text, place, letter):
+    """Make log-probabilities of frames that say a text: symbols and blanks in turn, with probability
+    0.9. At one place of the text another letter is a little likelier."""
     numbers = []
-    for symbol in vocabulary.encode(text):
+    for symbol in ENGLISH.encode(text):
         numbers += [symbol, BLANK]
-    probabilities = torch.full((len(numbers), len(vocabulary)), (1 - sure) / (len(vocabulary) - 1))
-    probabilities[range(len(numbers)), numbers] = sure
-    for place, letter in unsure:
-        probabilities[2 * place, vocabulary.symbols.index(letter)] = 1.1 * sure
+    probabilities = torch.full((len(numbers), len(ENGLISH)), 0.1 / (len(ENGLISH) - 1))
+    probabilities[range(len(numbers)), numbers] = 0.9
+    probabilities[2 * place, ENGLISH.symbols.index(letter)] = 0.99
     return (probabilities / probabilities.sum(1, keepdim=True)).log()
 
 
-ENGLISH = CtcVocabulary.english()
 SENTENCES = ["turn on the light", "turn on the radio", "turn off the light", "do it right"]
 SENTENCES += ["light the fire", "right now", "on the right"]
 
 
 def test_the_language_model_decides_what_sounds_alike():
     text = "turn on the light"
-    log_probs = spell_out(text, ENGLISH, unsure=[(text.index("light"), "r")])
+    log_probs = spell_out(text, place=text.index("light"), letter="r")
     assert greedy_decode(log_probs, ENGLISH) == "turn on the right"
     for training_texts, last_word in ((SENTENCES, "light"), (["turn on the right"], "right")):
         decoder = BeamDecoder(train_ngram(training_texts), ENGLISH)

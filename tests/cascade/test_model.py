@@ -84,7 +84,7 @@ def test_the_loss_is_a_mean_by_symbol_and_targets_that_do_not_fit_are_counted():
 
 
 class FakeEncoder:
-    """Hidden states are the one-hot vector of symbol k where the middle sample of a frame is
+    """Its hidden states are the one-hot vector of symbol k where the middle sample of a frame is
     k / 100 (`speak`); the input of the encoder is 0."""
 
     grid, layers, width, hash = GRID, 2, len(ENGLISH), "0123456789abcdef"
@@ -99,8 +99,8 @@ class FakeEncoder:
         return self.hidden_states(samples)[layer]
 
 
-def transparent_head(states):
-    """A linear head that copies its input. states: number of hidden states that it sums."""
+def make_transparent_head(states):
+    """Make a linear head that copies its input. states: number of hidden states that it sums."""
     size = len(ENGLISH)
     shape = HeadShape(width=size, symbols=size, states=states, projection=size, lstm_layers=0)
     model = CtcHead(shape)
@@ -112,7 +112,7 @@ def transparent_head(states):
 
 
 def speak(path):
-    """Samples in which `FakeEncoder` hears this path of symbols ("_" is the blank)."""
+    """Make samples in which `FakeEncoder` hears this path of symbols ("_" is the blank)."""
     symbols = [0 if c == "_" else ENGLISH.symbols.index(c) for c in path]
     samples = np.repeat(np.array(symbols, np.float32) / 100, GRID.hop)
     margin = (GRID.receptive - GRID.hop) // 2  # so that every symbol has a frame
@@ -122,7 +122,7 @@ def speak(path):
 @pytest.fixture(params=["one layer", "all layers"])
 def recogniser(request):
     states, layer = (1, 2) if request.param == "one layer" else (3, None)
-    return CtcRecogniser(FakeEncoder(), transparent_head(states), ENGLISH, "toy", layer)
+    return CtcRecogniser(FakeEncoder(), make_transparent_head(states), ENGLISH, "toy", layer)
 
 
 def test_recognition_gives_text_and_times(recogniser):

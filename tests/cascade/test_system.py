@@ -18,7 +18,7 @@ SENTENCE = "Anna lost the silver lantern in Paris.".split()
 
 
 class FakeRecogniser:
-    """Recognises `texts[i]` in a recording whose first sample is i."""
+    """This recognises `texts[i]` in a recording whose first sample is i."""
 
     name, card = "fake", {"asr": "fake"}
 
@@ -30,8 +30,8 @@ class FakeRecogniser:
 
 
 class FindingReader:
-    """Answers with the span of the tokens of `answer` in the passage, and keeps the items that it
-    reads."""
+    """This answers with the span of the tokens of `answer` in the passage, and keeps the items that
+    it reads."""
 
     def __init__(self, codec, answer):
         self.answer, _ = codec.encode(answer.split())

@@ -17,35 +17,27 @@ from .make import CORPORA, Miniature, make_miniature
 
 pytestmark = [
     pytest.mark.skipif(
-        not find_spec("espeakng_loader"), reason=('needs pip install "speechssl[synth]"')
+        not find_spec("espeakng_loader"), reason='needs pip install "speechssl[synth]"'
     ),
     pytest.mark.slow,
 ]
 REAL = Path(__file__).parents[3] / "shared/data"
 
 
-def small(out, corpus="toefl-qa", seed=0):
-    """Make the options of a miniature with a passage a split."""
-    counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
-    return Miniature(corpus=corpus, out=out, seed=seed, **counts)
-
-
 @pytest.fixture(scope="module")
 def miniatures(tmp_path_factory):
-    """Corpus -> the folder of its miniature."""
+    """Corpus -> the folder of its miniature, which has a passage a split."""
     root = tmp_path_factory.mktemp("miniatures")
+    counts = {"passages": 1, "dev_passages": 1, "test_passages": 1, "questions": 2}
     for name in CORPORA:
-        make_miniature(small(root / name, name))
+        make_miniature(Miniature(corpus=name, out=root / name, **counts))
     return {name: root / name for name in CORPORA}
 
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_path, capsys):
-    assert (
-        (miniatures[name] / "README.md")
-        .read_text()
-        .startswith(f"# Not {name}: an invented miniature")
-    )
+    readme = (miniatures[name] / "README.md").read_text()
+    assert readme.startswith(f"# Not {name}: an invented miniature")
     out = tmp_path / "corpus"
     assert main(["prepare", name, str(miniatures[name]), str(out)]) == 0
     note = synthetic_note(out)
@@ -74,9 +66,8 @@ def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_pa
 
 
 def test_slue_words_and_answers_lie_where_they_are_heard(miniatures, tmp_path):
-    assert (
-        main(["prepare", "slue-sqa5", str(miniatures["slue-sqa5"]), str(tmp_path / "corpus")]) == 0
-    )
+    source = str(miniatures["slue-sqa5"])
+    assert main(["prepare", "slue-sqa5", source, str(tmp_path / "corpus")]) == 0
     corpus = load_corpus(tmp_path / "corpus", "dev")
     (passage,) = corpus.passages.values()
     sound = np.abs(read_audio(corpus.path(passage)))
@@ -100,7 +91,7 @@ def test_slue_words_and_answers_lie_where_they_are_heard(miniatures, tmp_path):
 
 
 @pytest.mark.skipif(
-    not (REAL / "nmsqa/dev.parquet").is_file(), reason=("the real files of NMSQA are not here")
+    not (REAL / "nmsqa/dev.parquet").is_file(), reason="the real files of NMSQA are not here"
 )
 def test_the_miniature_of_nmsqa_has_the_published_schema(miniatures):
     from pyarrow import parquet

@@ -63,10 +63,10 @@ def squad_json():
 def recording():
     """A function that writes a recording of noise and returns its samples, float32 (N,)."""
 
-    def write(path, seconds=0.3, rate=16_000, level=0.3):
+    def write(path, seconds=0.3, rate=16_000):
         path.parent.mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(len(str(path)))
-        samples = rng.uniform(-level, level, round(seconds * rate)).astype(np.float32)
+        samples = rng.uniform(-0.3, 0.3, round(seconds * rate)).astype(np.float32)
         soundfile.write(path, samples, rate, subtype="FLOAT" if path.suffix == ".wav" else None)
         return samples
 

@@ -16,6 +16,7 @@ from speechssl.data.recordings import list_recordings, sample_recordings, source
 from speechssl.data.records import data_hash
 
 from ..files import refused, untouched
+from ..test_audio import noise
 
 
 def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
@@ -32,11 +33,6 @@ def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
 # ---- recordings that are joined from pieces
 
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
-
-
-def noise(n, seed=0):
-    """Return n samples of noise."""
-    return (0.1 * np.random.default_rng(seed).standard_normal(n)).astype(np.float32)
 
 
 @given(st.sampled_from(RATES), st.lists(st.integers(1, 3_000), min_size=1, max_size=27))
@@ -227,7 +223,6 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
         ("m.jsonl", '{"audio": "a.wav"}\n{', "m.jsonl:2 is not a JSON object"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"path": "a.wav"}', "m.jsonl:2: .* no `audio`"),
         ("m.jsonl", '{"audio": "a.wav", "seconds": "?"}', "m.jsonl:1: `seconds`"),
-        ("m.jsonl", '{"audio": "../b.wav"}', "m.jsonl:1 names ../b.wav, which leads out of"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"audio": "a.flac"}', r"a.wav \(line 1\) and \S*a.flac"),
         ("list.txt", "a.wav\n\nb.wav\na.mp3\n", r"a\.wav \(line 1\) and .*a\.mp3 \(line 4\)"),
         ("words.csv", "path,text\ndata/a.wav,one\n", r"words\.csv:2: the record has no `audio`"),

@@ -45,12 +45,12 @@ ANSWERS = {  # number of the sentence -> answer, its start and end in seconds in
 }
 
 
-def sentence(number, rate=RATE):
+def make_sentence(number):
     """Make the recording of a sentence: noise, with a beep where its answer is."""
     samples = 0.001 * np.random.default_rng(number).standard_normal(LENGTHS[number])
     _, start, end = ANSWERS[number]
-    beep = slice(round(start * rate), round(end * rate))
-    samples[beep] += 0.5 * np.sin(2 * np.pi * 600 * np.arange(beep.stop - beep.start) / rate)
+    beep = slice(round(start * RATE), round(end * RATE))
+    samples[beep] += 0.5 * np.sin(2 * np.pi * 600 * np.arange(beep.stop - beep.start) / RATE)
     return samples.astype(np.float32)
 
 
@@ -62,8 +62,8 @@ def start_of(number, missing=()):
 
 def row(number, passage="0_0", question=None, **changes):
     """Make the row of a question about a sentence as dev has it: audio_full_* repeat
-    audio_segment_*. question: number of the question; changes: cells to replace, and entries of
-    `answers`."""
+    audio_segment_*. question: number of the question, by default that of the sentence; changes:
+    cells to replace, and entries of `answers`, or answers=None for no answers."""
     text, start, end = ANSWERS[number]
     question_number = number if question is None else question
     offset = CONTEXT.index(text, CONTEXT.index(SENTENCES[number]))
@@ -91,9 +91,9 @@ def row(number, passage="0_0", question=None, **changes):
     return cells | changes | {"answers": merged}
 
 
-def silent_row(number, question, passage="0_0"):
+def silent_row(number, question):
     """Make a row that has SQuAD's texts and neither recordings nor times, as 77 rows of dev."""
-    cells = row(number, passage, question)
+    cells = row(number, question=question)
     texts = {name: cells["answers"][name] for name in ("text", "answer_start")}
     nothing = {name: None for name in cells if name.startswith(("content_", "question_"))}
     return cells | nothing | {"answers": {name: texts.get(name) for name in cells["answers"]}}
@@ -102,7 +102,7 @@ def silent_row(number, question, passage="0_0"):
 def write_sentences(folder, passage="context-0_0_{}", numbers=range(4)):
     """Write the recordings of sentences. passage: pattern of their names."""
     for number in numbers:
-        write_clip(folder / f"{passage.format(number)}.wav", sentence(number), 0.0, 9.0, RATE)
+        write_clip(folder / f"{passage.format(number)}.wav", make_sentence(number), 0.0, 9.0, RATE)
 
 
 def write_question(folder, *names):
@@ -279,9 +279,6 @@ def test_a_passage_that_lacks_a_listed_sentence_is_set_aside(dev, tmp_path):
     assert first["missing"] == ["context-0_1_2"]
 
 
-# ---- times
-
-
 def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
     name = "question-0_0_1.wav"
     other = dev / "more/dev_audios" / name
@@ -292,6 +289,9 @@ def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path)
     other.write_bytes((dev / "dev_audios/question-0_0_2.wav").read_bytes() + b"x")
     with pytest.raises(InputError, match="question-0_0_1"):
         prepare_split(dev, tmp_path, out="again")
+
+
+# ---- times
 
 
 def times(full, segment):
@@ -330,13 +330,12 @@ def test_where_both_times_fit_and_disagree_the_text_decides(dev, tmp_path):
     )
     write_table(dev / "dev.parquet", [wrong, right])
     facts, corpus, _ = prepare_split(dev, tmp_path)
-    assert count_remarks(facts, nmsqa.NEARER) == 2 and all(
-        answers_are_beeps(corpus, q) for q in corpus.questions
-    )
+    assert count_remarks(facts, nmsqa.NEARER) == 2
+    assert all(answers_are_beeps(corpus, q) for q in corpus.questions)
 
 
 @pytest.mark.parametrize(
-    "full, segment",
+    ("full", "segment"),
     [
         ([(0.5, 99.0)], [(0.5, 99.0)]),  # beyond the audio
         ([(float("nan"), 1.0)], [(float("nan"), 1.0)]),
@@ -525,11 +524,9 @@ def test_the_original_release_with_squads_texts_and_times_in_the_passage(tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    ("name", "content", "message"),
     [
-        ("dev.parquet", b"PAR1 and then nothing", "dev.parquet is not a whole Parquet file"),
         ("dev-answer-span.csv", b"hash,start\n\xff\xfe,1\n", "dev-answer-span.csv"),
-        ("dev_segment_id.json", b"{", "dev_segment_id.json is not whole JSON"),
         ("dev_audios.tar.gz", b"no archive", "dev_audios.tar.gz is truncated or damaged"),
         ("data/dev.parquet", b"", "look like dev"),
     ],

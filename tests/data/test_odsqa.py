@@ -105,12 +105,7 @@ def test_sentences_are_joined_unless_one_is_missing(source, tmp_path, recording)
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
 
 
-def test_wrong_sources_are_refused(source, squad_json, recording, absent_out):
-    squad_json(source / "copy/ODSQA_textq_test-v1.1.json", (TRANSCRIPT, QUESTIONS), drcd="1147")
-    refused("look like test-textq", prepare, source, absent_out)
-    (source / "copy/ODSQA_textq_test-v1.1.json").write_text("{")
-    refused("ODSQA_textq_test-v1.1.json is not whole JSON", prepare, source / "copy", absent_out)
-    (source / "copy/ODSQA_textq_test-v1.1.json").unlink()
+def test_two_recordings_of_one_question_are_refused(source, recording, absent_out):
     for folder in ("ann", "bob"):
         recording(source / folder / "question/1147-1-1.wav")
     refused("ann/.* and .*bob/.* are both called 1147-1-1", prepare, source, absent_out)

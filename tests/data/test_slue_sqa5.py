@@ -25,8 +25,6 @@ TOKENS = [  # of the document: (word, normalised word, start, end)
     ("or", "or", 2.1, 2.2),
     ("nine", "nine", 2.3, 2.6),  # for the second time
 ]
-
-
 TEXT = "nine lamps in nineteen ninety-nine or nine"
 SECONDS = 3.0
 TABLE = "sqa5/validation-00000-of-00001.parquet"
@@ -214,15 +212,7 @@ def test_impossible_times_and_empty_answers_are_counted(hub, tmp_path):
     assert count_remarks(facts, prepare.EMPTY) == 1
 
 
-@pytest.mark.parametrize(
-    "name, content, message",
-    [
-        ("sqa5/validation-00000-of-00001.parquet", b"PAR1", "is not a whole Parquet file"),
-        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\t1\n", "slue-sqa5_dev.tsv"),
-    ],
-)
-def test_damaged_tables_are_refused(hub, name, content, message, absent_out):
-    if not name.startswith("sqa5"):
-        shutil.rmtree(hub / "sqa5")
-    (hub / name).write_bytes(content)
-    refused(message, prepare_slue_sqa5, SlueSqa5(source=hub, out=absent_out, workers=1))
+def test_a_damaged_table_is_refused(tmp_path, absent_out):
+    table = tmp_path / "slue-sqa5_dev.tsv"
+    table.write_bytes(b"question_id\tdocument_id\n\xff\xfe\t1\n")
+    refused(table.name, prepare_slue_sqa5, SlueSqa5(source=tmp_path, out=absent_out, workers=1))

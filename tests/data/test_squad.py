@@ -122,25 +122,6 @@ def test_texts_of_originals_stand_beside_transcripts():
 
 
 ANSWER_TEXTS = st.sampled_from(["", "Rome", "x"])
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("train-v1.1.json", '{"data": [', "train-v1.1.json is not whole JSON"),
-        ("train-v1.1.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', "has no `context`"),
-        ("train.json", '{"data": []}', "look like train"),
-        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
-        ("audio/ann/0_0.wav", "", "are both called 0_0"),
-    ],
-)
-def test_damaged_files_are_refused(source, recording, absent_out, name, content, message):
-    recording(source / "audio/0_0.wav", 1.0)
-    (source / name).parent.mkdir(exist_ok=True)
-    (source / name).write_text(content)
-    refused(message, prepare, source, absent_out)
-
-
 GOLDS = st.lists(
     st.builds(squad.SquadAnswer, ANSWER_TEXTS, st.sampled_from([None, 0, 16])), max_size=2
 ).map(tuple)
@@ -151,8 +132,6 @@ QUESTIONS = st.builds(
     GOLDS,
     st.sampled_from([None, True, False]),
 )
-
-
 PARAGRAPHS = st.builds(
     squad.Paragraph,
     st.sampled_from(["", BORN, "Rome"]),
@@ -251,6 +230,23 @@ def test_a_file_may_state_its_licence(tmp_path, squad_json):
     assert card["licence"] == "CC BY 4.0, CC0"
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("train-v1.1.json", '{"data": [', "train-v1.1.json is not whole JSON"),
+        ("train-v1.1.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', "has no `context`"),
+        ("train.json", '{"data": []}', "look like train"),
+        ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
+        ("audio/ann/0_0.wav", "", "are both called 0_0"),
+    ],
+)
+def test_damaged_files_are_refused(source, recording, absent_out, name, content, message):
+    recording(source / "audio/0_0.wav", 1.0)
+    (source / name).parent.mkdir(exist_ok=True)
+    (source / name).write_text(content)
+    refused(message, prepare, source, absent_out)
+
+
 def test_an_unknown_language_and_a_corpus_without_questions_are_refused(
     tmp_path, source, squad_json, absent_out
 ):
@@ -275,11 +271,6 @@ def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squa
 # ---- the places of words in a text
 
 
-def spans(words):
-    """Make spans of words, each of which lasts a second."""
-    return tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words))
-
-
 @pytest.mark.parametrize(
     ("text", "words", "places"),
     [
@@ -293,4 +284,5 @@ def spans(words):
     ],
 )
 def test_places_of_words(text, words, places):
-    assert squad.find_word_places(text, spans(words.split())) == places
+    spans = tuple(Span(word, float(i), i + 1.0) for i, word in enumerate(words.split()))
+    assert squad.find_word_places(text, spans) == places

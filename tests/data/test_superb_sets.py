@@ -67,7 +67,7 @@ def write_text_lines(path, *lines):
 
 
 @pytest.fixture
-def source(tmp_path, monkeypatch):
+def voicebank(tmp_path, monkeypatch):
     """VoiceBank-DEMAND with five noisy recordings and their clean ones."""
     monkeypatch.setattr("speechssl.data.voicebank_demand.COUNTS", {"train": 2, "dev": 1, "test": 2})
     root = tmp_path / "vb"
@@ -79,13 +79,13 @@ def source(tmp_path, monkeypatch):
     return root
 
 
-def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
+def test_a_set_is_written_and_left_alone(voicebank, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # the manifest has absolute paths, although the source is relative
     cards = prepare_voicebank_demand(VoiceBankDemand(source=Path("vb"), out=Path("out")))
     monkeypatch.chdir("/")
     card = cards["se"]
-    o = VoiceBankDemand(source=source, out=tmp_path / "out")
+    o = VoiceBankDemand(source=voicebank, out=tmp_path / "out")
     assert read_json(tmp_path / "out/se/card.json") == card
     assert (card["task"], card["sizes"]) == ("se", {"train": 2, "dev": 1, "test": 2})
     data = load_set(tmp_path / "out/se", "se")
@@ -101,21 +101,23 @@ def test_a_set_is_written_and_left_alone(source, tmp_path, monkeypatch):
     assert len(load_set(tmp_path / "out/se").splits["test"]) == 2
 
 
-def test_dev_has_two_speakers_and_utterances_name_their_clean_recordings(source, tmp_path):
+def test_dev_has_two_speakers_and_utterances_name_their_clean_recordings(voicebank, tmp_path):
     train_and_dev = VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"]
     assert (train_and_dev, VOICEBANK_COUNTS["test"]) == (11_572, 824)
-    for path in list(source.glob("*/*.wav")):
-        write_noise(source / f"{path.parent.name}_16k/{path.name}")
+    for path in list(voicebank.glob("*/*.wav")):
+        write_noise(voicebank / f"{path.parent.name}_16k/{path.name}")
     for kind in ("noisy", "clean"):
-        write_noise(source / f"{kind}_trainset_28spk_wav_16k/p287_004.wav")
-    prepare_voicebank_demand(VoiceBankDemand(source=source, out=tmp_path / "out", any_count=True))
+        write_noise(voicebank / f"{kind}_trainset_28spk_wav_16k/p287_004.wav")
+    prepare_voicebank_demand(
+        VoiceBankDemand(source=voicebank, out=tmp_path / "out", any_count=True)
+    )
     splits = load_set(tmp_path / "out/se", "se").splits
     assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"]
     assert [u.id for u in splits["train"]] == ["p227_001", "p230_001"]
     utterance = splits["test"][0]
     assert Path(utterance.audio).parent.name == "noisy_testset_wav_16k"
     assert (utterance.speaker, utterance.seconds) == ("p232", 0.1)
-    assert utterance.sources == (str(source / "clean_testset_wav_16k/p232_001.wav"),)
+    assert utterance.sources == (str(voicebank / "clean_testset_wav_16k/p232_001.wav"),)
 
 
 # ---- LibriSpeech
@@ -548,7 +550,7 @@ def test_dev_of_separation_is_the_sample_of_s3prl():
 # ---- sets that are refused
 
 PREPARE = {  # fixture -> (function, dataclass of its options, further options)
-    "source": (prepare_voicebank_demand, VoiceBankDemand, {}),
+    "voicebank": (prepare_voicebank_demand, VoiceBankDemand, {}),
     "librispeech": (prepare_librispeech, LibriSpeech, {"tasks": ["asr"]}),
     "commands": (prepare_speech_commands, SpeechCommands, {}),
     "quesst14": (prepare_quesst14, Quesst14, {}),
@@ -564,7 +566,7 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
 @pytest.mark.parametrize(
     ("name", "path", "text", "message"),
     [
-        ("source", "clean_testset_wav/p257_003.wav", None, "p257_003.wav is missing"),
+        ("voicebank", "clean_testset_wav/p257_003.wav", None, "p257_003.wav is missing"),
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1"),
         ("commands", NOISE, None, "0 background recordings, not the published 1"),
         ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm"),
@@ -588,9 +590,9 @@ def test_a_missing_or_damaged_file_is_refused(request, absent_out, name, path, t
     refused(message, prepare, kind(source=source, out=absent_out, **options))
 
 
-def test_any_count_accepts_another_count_with_a_warning(source, tmp_path, capsys):
-    (source / "clean_testset_wav/p257_003.wav").unlink()
-    o = VoiceBankDemand(source=source, out=tmp_path / "part", any_count=True)
+def test_any_count_accepts_another_count_with_a_warning(voicebank, tmp_path, capsys):
+    (voicebank / "clean_testset_wav/p257_003.wav").unlink()
+    o = VoiceBankDemand(source=voicebank, out=tmp_path / "part", any_count=True)
     assert prepare_voicebank_demand(o)["se"]["sizes"]["test"] == 1
     assert "warning: " in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.data.toefl_qa import prepare_toefl_qa, tidy
 
-from ..files import read_lines, refused
+from ..files import read_lines
 
 STORY = ["hi ,  um  ,  i need help .", "it costs 25 $ .then you pay ."]
 OPTIONS = ("to ask 1", "to pay 0", "to sing 0", "to go 0")
@@ -106,11 +106,6 @@ def test_a_broken_file_is_set_aside_and_the_others_are_kept(source, tmp_path, te
     counts = prepare(source, tmp_path / "out")["splits"]["dev"]["questions"]
     assert [line["id"] for line in read_lines(tmp_path / "out/set_aside.jsonl")] == [name]
     assert (counts["read"], counts["kept"], counts["set_aside"]) == (3, 2, 1)
-
-
-def test_a_folder_without_a_usable_question_is_refused(tmp_path, absent_out):
-    write(tmp_path / "x/dev", "tpo_1-lecture_1_1", make_text(question=""))
-    refused("no usable question of toefl-qa", prepare, tmp_path / "x", absent_out)
 
 
 @pytest.mark.slow

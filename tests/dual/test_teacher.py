@@ -35,7 +35,7 @@ from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
 from ..files import change_lines, same_files, untouched
-from .test_train import GRID, corpus, dual, options, text_qa  # noqa: F401
+from .test_train import GRID, corpus, options, train_reader, train_text_reader  # noqa: F401
 
 LAYOUT = Layout(cls=6, sep=7, pad=8, size=10, stride=5, question=4)  # of 6 units
 TEXT_LAYOUT = Layout(cls=101, sep=102, pad=0)
@@ -115,7 +115,7 @@ def train_student(corpus, tmp_path, monkeypatch):  # noqa: F811
 
 def test_a_student_that_reads_the_teachers_words_has_its_vectors_in_every_layer(corpus, tmp_path):  # noqa: F811
     folder = tmp_path / "text-qa"
-    text_qa(corpus, folder)
+    train_text_reader(corpus, folder)
     reader, layout, _ = load_reader(folder)
     teacher = load_teacher("none", folder)
     word_pieces = tuple(np.array([n]) for n in (5, 6, 7, 8))
@@ -133,21 +133,21 @@ def test_dual_starts_from_a_student(corpus, train_student, tmp_path, by_reader):
     reader = None  # the text encoder teaches
     if by_reader:
         reader = tmp_path / "text-qa"
-        text_qa(corpus, reader)
+        train_text_reader(corpus, reader)
     out = train_student(teacher=reader, attention_width=4)
     card = read_json(out / "card.json")
     assert card["hours"] >= 0
     assert card["passages"] == 3
     with untouched(out):
         train_student(teacher=reader, attention_width=4)
-    model, layout, _ = load_reader(dual(corpus, tmp_path, start=out, attention_width=4))
+    model, layout, _ = load_reader(train_reader(corpus, tmp_path, start=out, attention_width=4))
     assert layout.attention_width == 4
     assert model.inputs.attention_width == 4
 
 
 def test_a_student_begins_as_the_reader_that_teaches(corpus, tmp_path):  # noqa: F811
     folder = tmp_path / "text-qa"
-    text_qa(corpus, folder)
+    train_text_reader(corpus, folder)
     reader, layout, _ = load_reader(folder)
     student = copy_with_units(folder, 6, seed=0)
     # [CLS] question [SEP] passage [SEP] [PAD]

@@ -84,7 +84,7 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
 VERB_OPTIONS = ("assignment", "pieces", "start", "passages", "learning_rates")
 
 
-def dual(corpus, tmp_path, out="dual", **changes):
+def train_reader(corpus, tmp_path, out="dual", **changes):
     """Train DUAL; return the folder of the reader."""
     places = {"corpus": corpus, "units": tmp_path / "units", "out": tmp_path / out}
     verb_options = {name: changes.pop(name) for name in VERB_OPTIONS if name in changes}
@@ -92,21 +92,21 @@ def dual(corpus, tmp_path, out="dual", **changes):
     return tmp_path / out
 
 
-def text_qa(corpus, out, start=None, **changes):
+def train_text_reader(corpus, out, start=None, **changes):
     train_text_qa(TrainTextQa(corpus=corpus, out=out, start=start, qa=options(**changes)))
 
 
 def test_readers_keep_the_questions_of_all_their_trainings(corpus, tmp_path):
     questions = load_corpus(corpus, "train").questions
-    first = dual(corpus, tmp_path, "first", passages=1)
+    first = train_reader(corpus, tmp_path, "first", passages=1)
     assert set(np.load(first / QUESTIONS)) <= set(hash_questions(questions))
     np.save(first / QUESTIONS, np.array([7], np.uint32))  # of an earlier training
-    out = dual(corpus, tmp_path, start=first)
+    out = train_reader(corpus, tmp_path, start=first)
     assert set(np.load(out / QUESTIONS)) == {7, *hash_questions(questions)}
 
 
 def test_a_reader_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path):
-    out = dual(corpus, tmp_path)
+    out = train_reader(corpus, tmp_path)
     model, layout, card = load_reader(out)
     assert layout.cls == K
     assert layout.size == 16
@@ -120,20 +120,20 @@ def test_a_reader_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path
     assert card["units"]["codebook"] == "b"
     assert card["examples"] == 3
     with untouched(out):
-        dual(corpus, tmp_path)
+        train_reader(corpus, tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"assignment": "random"}, {"window": 20}])
 def test_other_inputs_are_refused_and_named(corpus, tmp_path, change):
-    (dual(corpus, tmp_path) / "card.json").unlink()  # whether it is finished or not
+    (train_reader(corpus, tmp_path) / "card.json").unlink()  # whether it is finished or not
     with pytest.raises(InputError, match=rf"made from other inputs \(.*{next(iter(change))}"):
-        dual(corpus, tmp_path, **change)
+        train_reader(corpus, tmp_path, **change)
     rewrite_made_from(tmp_path, smooth=3)
-    refused("units.smooth", dual, corpus, tmp_path)
+    refused("units.smooth", train_reader, corpus, tmp_path)
 
 
 def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
-    """Change the card of the units: what they were made from, and the equivalent codebooks."""
+    """Change the card of the units: `codebooks`, and fields of `made_from`."""
     path = tmp_path / f"units/{split}/_card.json"
     change_json(path, made_from=read_json(path)["made_from"] | changes, codebooks=codebooks)
 
@@ -142,20 +142,22 @@ def rewrite_made_from(tmp_path, codebooks=("b",), split="train", **changes):
 def test_training_goes_on_with_units_of_a_codebook_transferred_from_the_readers_and_of_no_others(
     corpus, tmp_path
 ):
-    start = dual(corpus, tmp_path, "start")
+    start = train_reader(corpus, tmp_path, "start")
     # units of a codebook that was transferred from b to another encoder
     rewrite_made_from(tmp_path, ("transferred", "b"), codebook="transferred", encoder="another")
-    second = dual(corpus, tmp_path, "second", start=start)
+    second = train_reader(corpus, tmp_path, "second", start=start)
     card = read_json(second / "card.json")
     assert card["units"]["codebook"] == "transferred"
     assert card["start"] == read_json(start / "card.json")["weights"]
     assert card["codebooks"] == ["transferred", "b"]
     # units of another codebook that was transferred from b
     rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
-    third = dual(corpus, tmp_path, "third", start=second)
+    third = train_reader(corpus, tmp_path, "third", start=second)
     assert read_json(third / "card.json")["units"]["codebook"] == "sibling"
     rewrite_made_from(tmp_path, ("transferred", "c"))
-    refused("start was trained on other units", dual, corpus, tmp_path, "other", start=start)
+    refused(
+        "start was trained on other units", train_reader, corpus, tmp_path, "other", start=start
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,14 +182,14 @@ def test_without_times_the_answers_words_are_those_at_its_offset(
 def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "other")
     (corpus / "train/questions.jsonl").write_text("")
-    text_qa(corpus, tmp_path / "text", characters=True, split="other")
+    train_text_reader(corpus, tmp_path / "text", characters=True, split="other")
     model, layout, card = load_reader(tmp_path / "text")
     assert model.embedding.num_embeddings == 3 + 2 + len({*"ab"})
     assert card["characters"]
     assert card["options"]["split"] == "other"
     assert layout.cls == model.embedding.num_embeddings - 3
     with pytest.raises(InputError, match=r"made from other inputs \(.*characters"):
-        text_qa(corpus, tmp_path / "text", split="other")
+        train_text_reader(corpus, tmp_path / "text", split="other")
 
 
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
@@ -217,10 +219,10 @@ def evaluate_on_dev(every, items=0):
     return EvalOptions(eval_every=every, eval_split="dev", eval_items=items)
 
 
-def dual_with_evaluation(corpus, tmp_path, out, every=1, **changes):
-    """Train DUAL for six steps, with an evaluation on dev after so many steps."""
+def train_with_evaluation(corpus, tmp_path, out, every=1, **changes):
+    """Train DUAL for six steps, and evaluate it on dev every so many steps."""
     changes = {"training": SIX_STEPS} | changes
-    return dual(corpus, tmp_path, out, evaluation=evaluate_on_dev(every), **changes)
+    return train_reader(corpus, tmp_path, out, evaluation=evaluate_on_dev(every), **changes)
 
 
 def read_scores(folder, metric):
@@ -230,7 +232,7 @@ def read_scores(folder, metric):
 
 
 def test_the_reader_is_the_checkpoint_with_the_best_ff1(dev, tmp_path):
-    out = dual_with_evaluation(dev, tmp_path, "dual")
+    out = train_with_evaluation(dev, tmp_path, "dual")
     model, _, card = load_reader(out)
     scores = read_scores(out, "ff1")
     best = card["training"]["best"]
@@ -249,7 +251,7 @@ def test_the_reader_is_the_checkpoint_with_the_best_ff1(dev, tmp_path):
 
 
 def test_the_score_of_a_checkpoint_is_that_of_evaluate_qa(dev, tmp_path):
-    out = dual_with_evaluation(dev, tmp_path, "dual", every=6)
+    out = train_with_evaluation(dev, tmp_path, "dual", every=6)
     model, layout, _ = load_reader(out)
     model.load_state_dict(load_file(out / "checkpoints/checkpoint-6/model.safetensors"))
     data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")
@@ -266,11 +268,11 @@ def test_the_score_of_a_checkpoint_is_that_of_evaluate_qa(dev, tmp_path):
 def test_a_killed_run_ends_with_the_same_bytes_with_evaluation_and_without(
     dev, tmp_path, dies_at, every
 ):
-    whole = dual_with_evaluation(dev, tmp_path, "whole", every)
+    whole = train_with_evaluation(dev, tmp_path, "whole", every)
     with dies_at(ExampleBatches, step=5):  # while step 4 is trained: the loader is a step ahead
-        dual_with_evaluation(dev, tmp_path, "killed", every)
+        train_with_evaluation(dev, tmp_path, "killed", every)
     assert not (tmp_path / "killed/card.json").exists()
-    killed = dual_with_evaluation(dev, tmp_path, "killed", every)
+    killed = train_with_evaluation(dev, tmp_path, "killed", every)
     assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
 
 
@@ -287,7 +289,7 @@ def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
         answered.extend(items)
         return [TimedAnswer(0.3, 0.6, 1.0)] * len(items)
 
-    model, layout, _ = load_reader(dual(dev, tmp_path))
+    model, layout, _ = load_reader(train_reader(dev, tmp_path))
     options = evaluate_on_dev(6)
     data = train.load_timed_questions(dev, options)
     evaluation = train.make_timed_evaluation(data, options, units, model, layout, answer_rightly)
@@ -298,14 +300,14 @@ def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
 def test_a_finished_reader_is_trained_further_where_nothing_else_changes(dev, tmp_path):
     six = replace(SIX_STEPS, horizon=6)
     three = replace(six, steps=3)
-    whole = dual(dev, tmp_path, "whole", training=six)
-    out = dual(dev, tmp_path, "out", training=three)
+    whole = train_reader(dev, tmp_path, "whole", training=six)
+    out = train_reader(dev, tmp_path, "out", training=three)
     other_seed = replace(six, seed=1)
-    refused("options.training.seed", dual, dev, tmp_path, "out", training=other_seed)
+    refused("options.training.seed", train_reader, dev, tmp_path, "out", training=other_seed)
     fewer_steps = replace(six, steps=2)
-    refused("training.steps", dual, dev, tmp_path, "out", training=fewer_steps)
+    refused("training.steps", train_reader, dev, tmp_path, "out", training=fewer_steps)
     assert read_json(out / "card.json")["training"]["steps"] == 3
-    dual(dev, tmp_path, "out", training=six)
+    train_reader(dev, tmp_path, "out", training=six)
     assert same_files(whole, out, "model.safetensors", "made_from.json")
     assert read_json(out / "card.json")["training"]["steps"] == 6
 
@@ -316,7 +318,7 @@ LEARNING_RATES = [1e-6, 1e-2]
 def sweep(corpus, tmp_path, out):
     """Train DUAL with each of LEARNING_RATES."""
     run = {"training": SIX_STEPS, "evaluation": evaluate_on_dev(every=0)}
-    return dual(corpus, tmp_path, out, learning_rates=LEARNING_RATES, **run)
+    return train_reader(corpus, tmp_path, out, learning_rates=LEARNING_RATES, **run)
 
 
 @pytest.mark.slow
@@ -331,10 +333,10 @@ def test_a_sweep_leaves_the_best_of_its_runs_which_can_be_trained_further(dev, t
     (best_line,) = (line for line in table.splitlines() if "(best)" in line)
     assert f"{best:g}" in best_line
     training = replace(SIX_STEPS, learning_rate=best)
-    single = dual_with_evaluation(dev, tmp_path, "single", every=6, training=training)
+    single = train_with_evaluation(dev, tmp_path, "single", every=6, training=training)
     assert same_files(out, single, "model.safetensors", "made_from.json")
     longer = replace(training, steps=8)
-    dual_with_evaluation(dev, tmp_path, "sweep", every=6, training=longer)
+    train_with_evaluation(dev, tmp_path, "sweep", every=6, training=longer)
     assert read_json(out / "card.json")["training"]["steps"] == 8
 
 
@@ -349,8 +351,7 @@ def test_a_killed_sweep_goes_on_and_a_finished_one_is_left(dev, tmp_path, dies_a
         sweep(dev, tmp_path, "whole")
 
 
-def remove_times(path):
-    change_lines(path, {"answers": [{"text": "silver"}]})
+UNTIMED = {"answers": [{"text": "silver"}]}
 
 
 @pytest.mark.parametrize(
@@ -360,7 +361,7 @@ def remove_times(path):
         (lambda root, tmp: shutil.rmtree(tmp / "units/train"), {}, "units/train"),
         (lambda root, tmp: shutil.rmtree(root / "dev"), {}, "corpus/dev"),
         (lambda root, tmp: shutil.rmtree(tmp / "units/dev"), {}, "units/dev"),
-        (lambda root, tmp: remove_times(root / "dev/questions.jsonl"), {}, "corpus/dev"),
+        (lambda root, tmp: change_lines(root / "dev/questions.jsonl", UNTIMED), {}, "corpus/dev"),
         (
             lambda root, tmp: rewrite_made_from(tmp, codebook="c", codebooks=("c",), split="dev"),
             {},
@@ -369,18 +370,22 @@ def remove_times(path):
         (lambda root, tmp: None, {"start": Path("nowhere")}, "nowhere/card.json"),
         (lambda root, tmp: None, {"window": 134}, "--window"),
         (lambda root, tmp: None, {"stride": 17}, "--stride"),
-        (lambda root, tmp: dual(root, tmp, "out"), {"learning_rates": [1e-3]}, "out holds a run"),
+        (
+            lambda root, tmp: train_reader(root, tmp, "out"),
+            {"learning_rates": [1e-3]},
+            "out holds a run",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(dev, tmp_path, spoil, changes, named):
     spoil(dev, tmp_path)
-    refused(named, dual_with_evaluation, dev, tmp_path, "out", **changes)
+    refused(named, train_with_evaluation, dev, tmp_path, "out", **changes)
 
 
 def test_text_qa_is_evaluated_by_f1(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
     out = tmp_path / "text"
-    text_qa(corpus, out, training=SIX_STEPS, evaluation=evaluate_on_dev(every=2))
+    train_text_reader(corpus, out, training=SIX_STEPS, evaluation=evaluate_on_dev(every=2))
     best = read_json(out / "card.json")["training"]["best"]
     scores = read_scores(out, "f1")
     assert list(scores) == [2, 4, 6]
@@ -419,7 +424,7 @@ FAMILIES = ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"]
 def test_a_loaded_reader_of_any_family_answers_as_before_it_was_saved(
     load_by_name, models_before_saving, dev, checkpoint, tmp_path, family
 ):
-    out = dual(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
+    out = train_reader(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
     loaded, layout, _ = load_reader(out)
     # BigBird's sparse attention depends on the batch
     assert loaded.encoder.config.to_dict().get("attention_type") != "block_sparse"
@@ -442,7 +447,7 @@ def test_evaluation_does_not_change_the_training_of_any_family(
     weights = []
     for name, every in (("evaluated", 1), ("plain", 0)):
         encoder = {"text_encoder": str(checkpoint(family)), "max_question": 20}
-        out = dual(dev, tmp_path, name, evaluation=evaluate_on_dev(every), **encoder)
+        out = train_reader(dev, tmp_path, name, evaluation=evaluate_on_dev(every), **encoder)
         weights.append(load_file(out / "checkpoints/checkpoint-2/model.safetensors"))
     evaluated, plain = weights
     for name, weight in evaluated.items():
@@ -455,7 +460,7 @@ def test_a_reader_of_few_trained_weights_is_loaded_whole_and_leaves_the_others(
 ):
     if kind == "lora":
         pytest.importorskip("peft")
-    loaded, _, card = load_reader(dual(corpus, tmp_path, trained=kind))
+    loaded, _, card = load_reader(train_reader(corpus, tmp_path, trained=kind))
     assert 0 < card["trained_parameters"] < sum(w.numel() for w in loaded.parameters())
     before = models_before_saving["dual"]
     ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
@@ -471,8 +476,8 @@ def test_a_reader_of_few_trained_weights_is_loaded_whole_and_leaves_the_others(
 
 
 def test_text_qa_with_adapters_does_not_train_the_embeddings_of_tokens(corpus, tmp_path):
-    text_qa(corpus, tmp_path / "all", trained="all")
-    text_qa(corpus, tmp_path / "adapters", trained="adapters")
+    train_text_reader(corpus, tmp_path / "all", trained="all")
+    train_text_reader(corpus, tmp_path / "adapters", trained="adapters")
     model, _, card = load_reader(tmp_path / "all")
     _, _, card_of_adapters = load_reader(tmp_path / "adapters")
     others = card["trained_parameters"] - model.embedding.weight.numel()
@@ -480,8 +485,8 @@ def test_text_qa_with_adapters_does_not_train_the_embeddings_of_tokens(corpus, t
 
 
 def test_text_qa_that_starts_from_adapters_trains_those_and_adds_none(corpus, tmp_path):
-    text_qa(corpus, tmp_path / "first", trained="adapters")
-    text_qa(corpus, tmp_path / "second", tmp_path / "first", trained="adapters")
+    train_text_reader(corpus, tmp_path / "first", trained="adapters")
+    train_text_reader(corpus, tmp_path / "second", tmp_path / "first", trained="adapters")
     first, _, first_card = load_reader(tmp_path / "first")
     second, _, second_card = load_reader(tmp_path / "second")
     assert second.state_dict().keys() == first.state_dict().keys()
@@ -501,23 +506,31 @@ def pieces(corpus, tmp_path):
 
 
 def test_a_reader_of_pieces_keeps_them_and_hands_them_on(corpus, tmp_path, pieces):
-    out = dual(corpus, tmp_path, pieces=pieces)
+    out = train_reader(corpus, tmp_path, pieces=pieces)
     model, layout, card = load_reader(out)
     assert layout.cls == 10
     assert model.embedding.num_embeddings == 10 + 3
     assert card["units"]["pieces"] == load_pieces(pieces).hash
     assert load_pieces(out).hash == load_pieces(pieces).hash
-    again = dual(corpus, tmp_path, "again", start=out)
+    again = train_reader(corpus, tmp_path, "again", start=out)
     assert load_pieces(again).hash == load_pieces(pieces).hash
 
 
 def test_pieces_are_refused_for_a_reader_of_units(corpus, tmp_path, pieces):
-    start = dual(corpus, tmp_path, "start")
-    refused("does not read the pieces", dual, corpus, tmp_path, "out", start=start, pieces=pieces)
+    start = train_reader(corpus, tmp_path, "start")
+    refused(
+        "does not read the pieces",
+        train_reader,
+        corpus,
+        tmp_path,
+        "out",
+        start=start,
+        pieces=pieces,
+    )
 
 
 def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, pieces):
-    out = dual(corpus, tmp_path, pieces=pieces)
+    out = train_reader(corpus, tmp_path, pieces=pieces)
     card = read_json(out / "card.json")
     extractor = UnitExtractor(None, SimpleNamespace(equivalents=("b",), name="b"))
     assert adapt_extractor(out, card, extractor).pieces.hash == load_pieces(pieces).hash

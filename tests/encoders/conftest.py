@@ -1,4 +1,4 @@
-"""Fixtures of encoders: noise, a small Whisper, and checkpoints as fairseq writes them. These are
+"""Noise, a small Whisper, and checkpoints as fairseq writes them. These are
 pickled with stand-ins for fairseq's and omegaconf's modules, which are gone when they are read."""
 
 import argparse
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 MODULES = {
@@ -115,9 +114,3 @@ def make_whisper():
     config = WhisperConfig(**sizes, **layers, **heads, **tokens, decoder_start_token_id=1)
     torch.manual_seed(0)
     return WhisperForConditionalGeneration(config).half().float().eval()
-
-
-@pytest.fixture(scope="session")
-def small_whisper():
-    """Return `make_whisper`."""
-    return make_whisper

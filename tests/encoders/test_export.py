@@ -15,33 +15,31 @@ from speechssl.encoders.checkpoints import rename
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
-from ..conftest import SIZES
+from ..conftest import FRONT, SIZES
 from ..files import refused, untouched
 from .conftest import noise
 
-FRONT = {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-SIZES = {k: SIZES[k] for k in ("hidden_size", "num_attention_heads", "intermediate_size")}
-GROUP, LAYER = ({"feat_extract_norm": norm} for norm in ("group", "layer"))
-PRE = {"do_stable_layer_norm": True, "conv_bias": True}
-ONE = {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,)}
-FEW = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
+GROUP, LAYER = {"feat_extract_norm": "group"}, {"feat_extract_norm": "layer"}
+PRE_NORM = {"do_stable_layer_norm": True, "conv_bias": True}
+ONE_CONVOLUTION = {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,)}
+FEW_CONVOLUTIONS = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
 SHAPES = {
     "base": GROUP,
-    "large": LAYER | PRE | {"num_hidden_layers": 3},
+    "large": LAYER | PRE_NORM | {"num_hidden_layers": 3},
     "layer norms, post-norm": LAYER | {"do_stable_layer_norm": False},
-    "group norm, pre-norm": GROUP | PRE,
-    "few convolutions": LAYER | FEW,
+    "group norm, pre-norm": GROUP | PRE_NORM,
+    "few convolutions": LAYER | FEW_CONVOLUTIONS,
     "odd positions": GROUP | {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1},
-    "one convolution": LAYER | ONE,
-    "one convolution, group norm": GROUP | ONE,
+    "one convolution": LAYER | ONE_CONVOLUTION,
+    "one convolution, group norm": GROUP | ONE_CONVOLUTION,
     "equal widths": GROUP | {"conv_dim": (32,) * 7},
     "eleven layers": GROUP | {"num_hidden_layers": 11},
 }
 
 
-def randomise(model, seed=0):
+def randomise(model):
     """Add noise to all weights, so that no bias is zero and no norm is one. Returns the model."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))

@@ -38,7 +38,7 @@ from speechssl.encoders.load import (
 from speechssl.finetuning import add_modules
 
 from ..files import refused
-from .conftest import noise, write_fairseq
+from .conftest import make_whisper, noise, write_fairseq
 
 SIZES = {
     "num_hidden_layers": 2,
@@ -413,9 +413,9 @@ def test_the_hash_is_that_of_the_weights(encoder, copied):
 
 
 @pytest.fixture(scope="module")
-def whisper(tmp_path_factory, small_whisper):
+def whisper(tmp_path_factory):
     """Return a folder with a small Whisper, and the model of transformers."""
-    model = small_whisper()
+    model = make_whisper()
     folder = tmp_path_factory.mktemp("whisper")
     model.save_pretrained(folder)
     WhisperFeatureExtractor().save_pretrained(folder)

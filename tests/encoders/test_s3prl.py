@@ -25,7 +25,7 @@ from .conftest import noise
 
 pytest.importorskip("s3prl", reason="the optional extra s3prl is not installed")
 pytest.importorskip(
-    "tensorboardX", reason=("s3prl's programs need tensorboardX, of the optional extra s3prl")
+    "tensorboardX", reason="s3prl's programs need tensorboardX, of the optional extra s3prl"
 )
 
 

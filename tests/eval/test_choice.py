@@ -63,14 +63,14 @@ class Listener:
         return [np.log([0.4, 0.3, 0.2, 0.1])[list(self.ranks)] for _ in items]
 
 
-def run(systems, corpus, out, conditions=("clean",), seed=0):
-    setup = Setup(out, Distorter(seed, voices=()), workers=2, models="enc")
+def run(systems, corpus, out, conditions=("clean",)):
+    setup = Setup(out, Distorter(), workers=2, models="enc")
     parsed = [parse_condition(condition) for condition in conditions]
     return evaluate_systems(systems, load_corpus(corpus, "dev"), parsed, setup)
 
 
 def values(rows):
-    """(value, number of questions) by system, condition and metric."""
+    """Return (value, number of questions) by system, condition and metric."""
     return {(r.system, r.condition, r.metric): (pytest.approx(r.value), r.n) for r in rows}
 
 
@@ -128,7 +128,7 @@ TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    not TOEFL.is_dir(), reason=("the questions of TOEFL-QA are not here (../shared/data/toefl_qa)")
+    not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)"
 )
 def test_baselines_of_toefl_qa_stand_beside_published_systems(tmp_path, capsys):
     from speechssl.data.toefl_qa import prepare_toefl_qa

@@ -30,14 +30,14 @@ def few_draws(monkeypatch):
 QUESTIONS, QUESTIONS_PER_PASSAGE = 60, 3
 
 
-def line(i, score, errors=None, metric="ff1", **changes):
-    """The line of a question as `evaluate qa` writes it. errors: among 100 words of the passage;
+def make_line(i, score, errors=None):
+    """Make the line of a question as `evaluate qa` writes it. errors: among 100 words of the passage;
     None for a system without transcripts."""
     values = dict.fromkeys(("ff1", "aos", "em", "f1"))
     values |= {"id": f"q{i}", "passage": f"p{i // QUESTIONS_PER_PASSAGE}"}
     values |= {"type": ("person", "date")[i % 2], "answer_seconds": 0.3 + 0.1 * (i % 10)}
     values |= {"passage_errors": errors, "passage_words": None if errors is None else 100}
-    return values | {metric: score} | changes
+    return values | {"ff1": score}
 
 
 def write_scores(folder, system, lines, condition=CLEAN, **changes):
@@ -51,10 +51,10 @@ def write_scores(folder, system, lines, condition=CLEAN, **changes):
     return path
 
 
-def lines_around(level, seed, errors=None, n=QUESTIONS):
-    """Lines whose scores scatter around a level. errors: as in `line`."""
+def make_lines(level, seed, errors=None, n=QUESTIONS):
+    """Make lines whose scores scatter around a level. errors: as in `make_line`."""
     scores = np.clip(np.random.default_rng(seed).normal(level, 0.1, n), 0, 1)
-    return [line(i, float(score), errors) for i, score in enumerate(scores)]
+    return [make_line(i, float(score), errors) for i, score in enumerate(scores)]
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def sweep(tmp_path):
     80 %: they meet at 40 %."""
     for errors in (0, 30, 50, 80):
         system = "text" if errors == 0 else f"cascade-simulated@{errors}"
-        write_scores(tmp_path, system, lines_around(0.9 - errors / 100, errors, errors))
-    write_scores(tmp_path, "dual", lines_around(0.5, seed=1))
+        write_scores(tmp_path, system, make_lines(0.9 - errors / 100, errors, errors))
+    write_scores(tmp_path, "dual", make_lines(0.5, seed=1))
     return tmp_path
 
 
 class Comparison(NamedTuple):
-    """What `speechssl compare` prints and writes."""
+    """These are the outputs of `speechssl compare`."""
 
     printed: str
     tables: str  # tables.md
@@ -85,8 +85,8 @@ def write_comparison(out, *results, **options):
 
 
 def test_swapping_two_systems_turns_the_sign(tmp_path):
-    write_scores(tmp_path, "a", lines_around(0.6, seed=0))
-    write_scores(tmp_path, "b", lines_around(0.5, seed=1))
+    write_scores(tmp_path, "a", make_lines(0.6, seed=0))
+    write_scores(tmp_path, "b", make_lines(0.5, seed=1))
     compared = compare(read_results([tmp_path]))
     ((test,),) = make_paired_tests(compared, [("a", "b")])
     ((swapped,),) = make_paired_tests(compared, [("b", "a")])
@@ -109,7 +109,7 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     ],
 )
 def test_a_system_in_two_folders_is_named_with_its_models_or_the_folder(models, names, tmp_path):
-    lines = lines_around(0.6, seed=0)
+    lines = make_lines(0.6, seed=0)
     for folder, encoder in zip(("one", "two"), models, strict=True):
         write_scores(tmp_path / folder, "dual", lines, encoder=encoder)
         write_scores(tmp_path / folder, f"cascade-{folder}", lines, encoder=encoder)
@@ -119,8 +119,8 @@ def test_a_system_in_two_folders_is_named_with_its_models_or_the_folder(models, 
 
 def test_p_values_are_adjusted_over_all_corpora(tmp_path):
     for corpus in ("one", "two"):
-        write_scores(tmp_path / corpus, "a", lines_around(0.6, seed=101), corpus=corpus)
-        write_scores(tmp_path / corpus, "b", lines_around(0.55, seed=102), corpus=corpus)
+        write_scores(tmp_path / corpus, "a", make_lines(0.6, seed=101), corpus=corpus)
+        write_scores(tmp_path / corpus, "b", make_lines(0.55, seed=102), corpus=corpus)
     compared = compare(read_results([tmp_path / "one", tmp_path / "two"]))
     (first,), (second,) = make_paired_tests(compared)
     smallest = min(first, second, key=lambda test: test.difference.p_value)
@@ -129,7 +129,7 @@ def test_p_values_are_adjusted_over_all_corpora(tmp_path):
 
 def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_path):
     pink = ("pink", 10.0)
-    lines = lines_around(0.5, seed=0)
+    lines = make_lines(0.5, seed=0)
     for system, changes in (("a", {}), ("b", {"snr_over": "signal"})):
         write_scores(tmp_path, system, lines, pink, **changes)
         write_scores(tmp_path, system, lines)
@@ -152,7 +152,7 @@ def test_a_crossing_is_found(sweep):
 
 @pytest.mark.parametrize(("level", "better"), [(0.97, "dual"), (0.02, "the cascade")])
 def test_systems_that_do_not_cross_are_said_not_to(sweep, level, better):
-    write_scores(sweep, "dual", [line(i, level) for i in range(QUESTIONS)])
+    write_scores(sweep, "dual", [make_line(i, level) for i in range(QUESTIONS)])
     (compared,) = compare(read_results([sweep]))
     (crossing,) = find_crossings(compared)
     assert (crossing.at, crossing.share) == (None, 0)
@@ -160,12 +160,13 @@ def test_systems_that_do_not_cross_are_said_not_to(sweep, level, better):
 
 
 def write_points(folder, points):
-    """points: WER in percent, score of a cascade, and score of DUAL in the same noise."""
+    """Write the scores of a cascade and of DUAL in several noises. points: of each noise the WER in
+    percent, the score of the cascade, and that of DUAL."""
     for errors, cascade, dual in points:
         noise = ("pink", float(-errors))
-        lines = [line(i, cascade, errors) for i in range(QUESTIONS)]
+        lines = [make_line(i, cascade, errors) for i in range(QUESTIONS)]
         write_scores(folder, "cascade-ctc", lines, noise)
-        write_scores(folder, "dual", [line(i, dual) for i in range(QUESTIONS)], noise)
+        write_scores(folder, "dual", [make_line(i, dual) for i in range(QUESTIONS)], noise)
 
 
 @pytest.mark.parametrize(
@@ -211,8 +212,8 @@ def test_where_a_curve_reaches_zero(wer, difference, at):
 
 def test_the_word_error_rate_counts_every_passage_once(tmp_path):
     # three questions of one passage with 10 errors, and one of another with 40
-    lines = [line(i, 1.0, errors=10) for i in range(QUESTIONS_PER_PASSAGE)]
-    lines.append(line(QUESTIONS_PER_PASSAGE, 1.0, errors=40))
+    lines = [make_line(i, 1.0, errors=10) for i in range(QUESTIONS_PER_PASSAGE)]
+    lines.append(make_line(QUESTIONS_PER_PASSAGE, 1.0, errors=40))
     write_scores(tmp_path, "cascade-x", lines)
     (compared,) = compare(read_results([tmp_path]))
     assert compared.get("cascade-x", CLEAN, WER).value == (10 + 40) / 200
@@ -222,8 +223,8 @@ def test_the_word_error_rate_counts_every_passage_once(tmp_path):
 
 
 def test_other_questions_are_refused_or_left_out(tmp_path):
-    write_scores(tmp_path, "a", lines_around(0.5, seed=0))
-    write_scores(tmp_path, "b", lines_around(0.5, seed=1, n=30))
+    write_scores(tmp_path, "a", make_lines(0.5, seed=0))
+    write_scores(tmp_path, "b", make_lines(0.5, seed=1, n=30))
     refused("different questions .30 in common.*--common", compare, read_results([tmp_path]))
     (in_common,) = compare(read_results([tmp_path]), common=True)
     assert in_common.get("a", CLEAN).n == 30
@@ -234,8 +235,8 @@ def test_other_questions_are_refused_or_left_out(tmp_path):
 def test_what_cannot_be_compared_is_named(tmp_path):
     dev, out = tmp_path / "dev", tmp_path / "out"
     refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
-    damaged = write_scores(dev, "a", lines_around(0.5, seed=0))
-    write_scores(dev, "b", lines_around(0.5, seed=1))
+    damaged = write_scores(dev, "a", make_lines(0.5, seed=0))
+    write_scores(dev, "b", make_lines(0.5, seed=1))
     results = read_results([dev])
     refused("the system 'c'; choose from a, b", read_results, [dev], ["c"])
     refused("a and c were not scored", make_paired_tests, compare(results), [("a", "c")])
@@ -290,7 +291,7 @@ def import_answers(corpus, out, name, right):
 
 
 def list_units(out):
-    """The names and numbers of the units that the intervals of all rows draw."""
+    """List the names and numbers of the units that the intervals of all rows draw."""
     return {(r.drawn, r.groups) for r in read_rows(out / "results.jsonl")}
 
 

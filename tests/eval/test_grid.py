@@ -42,10 +42,10 @@ from .test_spoken_qa import corpus as questions  # noqa: F401  a fixture
 HALF_SECOND = 8_000  # samples
 
 
-def write_recordings(folder, count=6, seed=0):
+def write_recordings(folder, count):
     """Write recordings u0, u1, ... of half a second: tones of different pitch with a little noise;
     return their paths."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     paths = [folder / f"u{i}.flac" for i in range(count)]
     for i, path in enumerate(paths):
         tone = 0.3 * np.sin(np.arange(HALF_SECOND) * (0.05 + 0.01 * i))
@@ -106,16 +106,16 @@ CLEAN, PINK = Setting("clean", parse_condition("clean")), parse_condition("pink@
 SETTINGS = [CLEAN, Setting("seen", PINK), Setting("unseen", parse_condition("gaussian@0"))]
 
 
-def score_grid(tasks_of_encoders, out, settings=SETTINGS, seed=0, workers=2):
+def score_grid(tasks_of_encoders, out, settings=SETTINGS, workers=2):
     """Score the cells whose files are missing; return the scores of all cells."""
-    mixtures = UnfrozenMixtures(seed)
+    mixtures = UnfrozenMixtures(seed=0)
     all_tasks = [task for tasks in tasks_of_encoders.values() for task in tasks]
     utterances = name_utterances((task.name, task.items) for task in all_tasks)
     for encoder, tasks in tasks_of_encoders.items():
         for setting in settings:
             folder = out / "scores" / encoder
             score_missing(tasks, setting, folder, mixtures, utterances, workers, encoder)
-    return read_grid(tasks_of_encoders, settings, out, seed).items
+    return read_grid(tasks_of_encoders, settings, out, seed=0).items
 
 
 def score_files(out):

@@ -50,13 +50,13 @@ def test_conditions_without_an_snr_of_their_own_get_every_one():
 
 
 def make_options(folder, encoders, tasks, **more):
-    """encoders, tasks: by name, where they are."""
+    """Make the options of a grid below a folder. encoders, tasks: name -> place."""
     encoder_texts = tuple(f"{name}={where}" for name, where in encoders.items())
     task_texts = tuple(f"{name}={data}" for name, data in tasks.items())
     return Robustness(out=folder / "out", encoders=encoder_texts, tasks=task_texts, **more)
 
 
-def run(plan):
+def run_stand_ins(plan):
     """Run a grid of stand-in tasks, in which the encoder "better" tolerates some noise; return what
     is printed."""
 
@@ -84,7 +84,7 @@ def base(tmp_path_factory, hubert_folder):
     encoders = dict.fromkeys(("baseline", "better"), str(hubert_folder("layer")))
     noise = Noisy(seen=("pink",), unseen=("gaussian",), snr=(10.0, 5.0))
     plan = make_options(folder, encoders, {"ks": audio, "asr": audio}, noise=noise)
-    return SimpleNamespace(folder=folder, plan=plan, text=run(plan))
+    return SimpleNamespace(folder=folder, plan=plan, text=run_stand_ins(plan))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_whole_grid(base, plan):
     # the same command again changes nothing
     before = contents(out)
     with untouched(out / "scores"):
-        assert run(plan) == base.text
+        assert run_stand_ins(plan) == base.text
     assert contents(out) == before
 
 
@@ -154,13 +154,13 @@ LOUD = Setting("unseen", parse_condition("pink@0"))
 
 
 def make_items(score, n=100):
-    """n items with this mean score: some have 1, in random places, the others 0."""
+    """Make n items with this mean score: some have 1, in random places, the others 0."""
     are_right = np.random.default_rng(5).permutation(n) < round(score * n)
     return [ItemScore(f"i{i}", f"i{i}", float(right), 1.0) for i, right in enumerate(are_right)]
 
 
 def make_grid(scores, resamples=200):
-    """scores: by (task, metric, encoder) the scores in each setting."""
+    """Make a grid. scores: (task, metric, encoder) -> setting -> score."""
     cells, units = {}, {}
     for (task, metric, encoder), by_setting in scores.items():
         units[task, metric] = "recording"
@@ -194,7 +194,7 @@ def test_losses_and_shares_by_hand():
 
 
 def average_in_unseen_noise(scores):
-    """The averages of the encoder "new" in unseen noise, and the note of their table."""
+    """Return the averages of the encoder "new" in unseen noise, and the note of their table."""
     values = measure_degradation(make_grid(scores))
     (averages,) = [
         a for a in values["averages"] if a["encoder"] == "new" and a["group"] == "unseen"
@@ -203,19 +203,18 @@ def average_in_unseen_noise(scores):
     return averages, loss_table.note
 
 
-def add_task(base_noisy, new_noisy):
-    """EXAMPLE with a third task, in which both encoders score 0.7 in clean speech, and so much in
-    unseen noise."""
-    noisy = {"base": base_noisy, "new": new_noisy}
+def add_task(base_noisy):
+    """Add a third task to EXAMPLE, in which both encoders score 0.7 in clean speech; in unseen noise
+    the baseline scores so much, and the other encoder 0.67."""
     scores = dict(EXAMPLE)
-    for encoder, score in noisy.items():
+    for encoder, score in (("base", base_noisy), ("new", 0.67)):
         scores["sid", "acc", encoder] = {CLEAN: 0.7, SEEN: 0.5, UNSEEN: score}
     return scores
 
 
 def test_averages_give_every_task_the_same_weight_however_little_the_baseline_loses():
     # the baseline loses 1 point in the third task, the other encoder 3
-    averages, _ = average_in_unseen_noise(add_task(base_noisy=0.69, new_noisy=0.67))
+    averages, _ = average_in_unseen_noise(add_task(base_noisy=0.69))
     assert averages["unhurt"] == []
     assert averages["removed"]["value"] == pytest.approx((75 + 75 - 200) / 3)
     assert averages["recovered"]["value"] == pytest.approx((62.5 + 50 - 200) / 3)
@@ -223,7 +222,7 @@ def test_averages_give_every_task_the_same_weight_however_little_the_baseline_lo
 
 
 def test_shares_are_not_averaged_where_the_baseline_loses_nothing_in_a_task():
-    averages, note = average_in_unseen_noise(add_task(base_noisy=0.7, new_noisy=0.67))
+    averages, note = average_in_unseen_noise(add_task(base_noisy=0.7))
     assert averages["removed"] is None
     assert averages["recovered"] is None
     assert averages["unhurt"] == ["sid acc"]

@@ -79,21 +79,21 @@ class Oracle:
         return [TimedAnswer(*span, 0.9, text) for span in spans]
 
 
-def run(systems, corpus, out, conditions=("clean",), seed=0, voices=()):
-    setup = Setup(out, Distorter(seed, voices))
+def run(systems, corpus, out, conditions=("clean",)):
+    setup = Setup(out, Distorter())
     parsed = [parse_condition(condition) for condition in conditions]
     return evaluate(systems, load_corpus(corpus, "test"), parsed, setup)
 
 
-def values(rows):
-    """(value, number of questions or passages) by system, condition, SNR and metric."""
+def values_of(rows):
+    """Return (value, number of questions or passages) by system, condition, SNR and metric."""
     return {(r.system, r.condition, r.snr_db, r.metric): (r.value, r.n) for r in rows}
 
 
 def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tmp_path):
     system = Oracle()
-    found = values(run([system], corpus, tmp_path / "out"))
-    assert found == {
+    scores = values_of(run([system], corpus, tmp_path / "out"))
+    assert scores == {
         ("oracle", "clean", None, "ff1"): (100, 2),
         ("oracle", "clean", None, "aos"): (100, 2),
     }
@@ -118,12 +118,12 @@ def test_every_word_of_a_passage_that_a_cascade_could_not_recognise_is_missing(
         change_lines(corpus / "test/passages.jsonl", {"language": "zh", "text": "他買了"})
     for name in lost:
         (corpus / f"test/audio/{name}.flac").write_bytes(b"nothing")
-    found = values(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
+    scores = values_of(run([Oracle(text=True, name="cascade-x")], corpus, tmp_path / "out"))
     metric = "cer" if language == "zh" else "wer"
-    assert {name for *_, name in found} == {"ff1", "aos", "em", "f1", metric}
-    assert found["cascade-x", "clean", None, metric] == (pytest.approx(error_rate), 3)
+    assert {name for *_, name in scores} == {"ff1", "aos", "em", "f1", metric}
+    assert scores["cascade-x", "clean", None, metric] == (pytest.approx(error_rate), 3)
     if language == "en":
-        assert found["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
+        assert scores["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
 
 
 def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(
@@ -145,10 +145,10 @@ def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_as
 
     qa = TextQa(WholePassageReader())
     cascade = CascadeSystem("cascade-x", transcribe, qa, card={"asr": "x"})
-    found = values(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    scores = values_of(run([cascade, Oracle()], corpus, tmp_path / "out", ["clean", "pink@5"]))
     for condition in (("clean", None), ("pink", 5.0)):
-        assert found["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
-        assert found["oracle", *condition, "ff1"] == (0, 2)
+        assert scores["cascade-x", *condition, "em"] == (pytest.approx(100 / 3), 3)
+        assert scores["oracle", *condition, "ff1"] == (0, 2)
     assert questions_read == ["which boat"] * 6  # three questions in two conditions
     assert "3 of the questions have no recording" in capsys.readouterr().err
     for name, failed in (("cascade-x", set()), ("oracle", {"q0", "q1", "q2"})):
@@ -179,14 +179,14 @@ def test_a_system_that_reads_needs_no_audio_and_is_scored_by_text_in_clean_speec
 ):
     for path in (corpus / "test/audio").iterdir():
         path.unlink()
-    silent = {"audio": "", "seconds": 0}
-    change_lines(corpus / "test/passages.jsonl", silent)
+    without_audio = {"audio": "", "seconds": 0}
+    change_lines(corpus / "test/passages.jsonl", without_audio)
     change_lines(
         corpus / "test/questions.jsonl",
-        lambda q: q | silent | {"answers": [{"text": a["text"]} for a in q["answers"]]},
+        lambda q: q | without_audio | {"answers": [{"text": a["text"]} for a in q["answers"]]},
     )
-    found = values(run([TextReader()], corpus, tmp_path / "out", ["clean", "pink@5"]))
-    assert found == {
+    scores = values_of(run([TextReader()], corpus, tmp_path / "out", ["clean", "pink@5"]))
+    assert scores == {
         ("text", "clean", None, "em"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "f1"): (pytest.approx(100 / 3), 3),
         ("text", "clean", None, "wer"): (0, 3),
@@ -204,14 +204,14 @@ def test_bad_recordings_are_set_aside_counted_and_tried_again_when_mended(corpus
     content = audio.read_bytes()
     audio.write_bytes(b"no audio")
     system = Oracle(spans={"q1": (0.2, 0.6), "q2": (0, 1)})
-    found = values(run([system, TextReader()], corpus, tmp_path / "out"))
-    assert found["oracle", "clean", None, "ff1"] == (50, 2)
+    scores = values_of(run([system, TextReader()], corpus, tmp_path / "out"))
+    assert scores["oracle", "clean", None, "ff1"] == (50, 2)
     # the system that reads needs no recording
     assert read_predictions(tmp_path / "out/predictions/text/clean.parquet")["failed"] == {}
     assert "set aside p0" in capsys.readouterr().err
     audio.write_bytes(content)
-    found = values(run([Oracle()], corpus, tmp_path / "out"))
-    assert found["oracle", "clean", None, "ff1"] == (100, 2)
+    scores = values_of(run([Oracle()], corpus, tmp_path / "out"))
+    assert scores["oracle", "clean", None, "ff1"] == (100, 2)
 
 
 def test_nothing_encoded_is_an_error_and_not_a_zero(corpus, tmp_path):
@@ -287,8 +287,8 @@ def test_a_reader_that_was_trained_on_these_questions_in_another_corpus_is_named
     data = replace(data, questions=(first, second, *others))
     folder = tmp_path / "models/text-qa"
     write_json(folder / "card.json", {"weights": "0123", "data": "x"})
-    asked = [replace(first, id=f"other-{i}", text=text) for i, text in enumerate(texts)]
-    np.save(folder / QUESTIONS, hash_questions(asked))
+    trained_on = [replace(first, id=f"other-{i}", text=text) for i, text in enumerate(texts)]
+    np.save(folder / QUESTIONS, hash_questions(trained_on))
     system = CascadeOracle(name="text", asr="0123")
     assert find_seen("y", data, system, [tmp_path / "models"]) == seen
 
@@ -307,21 +307,19 @@ def annotated(tmp_path):
         ],
         "c": [],
     }
-    questions = []
-    for name in answers:
-        question = {"id": name, "passage": "p", "text": "what", "answers": answers[name]}
-        questions.append(question)
+    question = {"passage": "p", "text": "what"}
+    questions = [question | {"id": name, "answers": a} for name, a in answers.items()]
     passage = {"id": "p", "seconds": 2.0, "text": "a red boat"}
     return write_corpus(tmp_path / "corpus", "dev", passages=[passage], questions=questions)
 
 
-def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
+def import_and_score(annotated, tmp_path, predictions, name="mine", condition="clean"):
     """Import predictions; return what is printed, and (value, number of questions) by system and
     metric."""
     file, out = tmp_path / "mine.json", tmp_path / "out"
     file.write_text(json.dumps(predictions))
-    where = {"corpus": annotated, "out": out, "file": file, "split": "dev"}
-    printed = import_predictions(Predictions(**where, name=name, condition=condition))
+    places = {"corpus": annotated, "out": out, "file": file, "split": "dev"}
+    printed = import_predictions(Predictions(**places, name=name, condition=condition))
     rows = read_rows(out / "results.jsonl")
     return printed, {(r.system, r.metric): (r.value, r.n) for r in rows}
 
@@ -344,8 +342,8 @@ def scores(annotated, tmp_path, predictions, name="mine", condition="clean"):
 def test_texts_are_scored_by_text_and_times_by_time(
     annotated, tmp_path, predictions, metrics, counts
 ):
-    printed, found = scores(annotated, tmp_path, predictions)
-    assert found == {("mine", metric): (pytest.approx(x), 2) for metric, x in metrics.items()}
+    printed, scores = import_and_score(annotated, tmp_path, predictions)
+    assert scores == {("mine", metric): (pytest.approx(x), 2) for metric, x in metrics.items()}
     assert printed.startswith(f"mine: {counts[0]} answered, ")
     names = ("answered", "with no answer given", "not in the file")
     for folder in ("predictions", "scores"):
@@ -354,14 +352,22 @@ def test_texts_are_scored_by_text_and_times_by_time(
 
 
 def test_a_name_is_no_path_and_not_that_of_an_evaluated_system(annotated, tmp_path):
-    refused("mine/2", scores, annotated, tmp_path, {"a": "boat"}, "mine/2")
+    refused("mine/2", import_and_score, annotated, tmp_path, {"a": "boat"}, "mine/2")
     assert not (tmp_path / "out").exists()
-    scores(annotated, tmp_path, {"a": "ship"})
-    _, found = scores(annotated, tmp_path, {"a": "red boat"})
-    assert found["mine", "em"] == (50, 2)  # the file has changed
+    import_and_score(annotated, tmp_path, {"a": "ship"})
+    _, scores = import_and_score(annotated, tmp_path, {"a": "red boat"})
+    assert scores["mine", "em"] == (50, 2)  # the file has changed
     write_items(tmp_path / "out/predictions/dual/clean.parquet", [], {"card": {"dual": "0123"}})
     before = contents(tmp_path / "out")
-    refused("clean.parquet .* dual", scores, annotated, tmp_path, {"a": "boats"}, "dual", "pink@5")
+    refused(
+        "clean.parquet .* dual",
+        import_and_score,
+        annotated,
+        tmp_path,
+        {"a": "boats"},
+        "dual",
+        "pink@5",
+    )
     assert contents(tmp_path / "out") == before
 
 
@@ -379,7 +385,7 @@ def test_a_name_is_no_path_and_not_that_of_an_evaluated_system(annotated, tmp_pa
 def test_a_file_that_holds_no_predictions_is_refused_and_leaves_nothing(
     annotated, tmp_path, predictions, message
 ):
-    refused(message, scores, annotated, tmp_path, predictions)
+    refused(message, import_and_score, annotated, tmp_path, predictions)
     assert not (tmp_path / "out").exists()
 
 
@@ -387,12 +393,12 @@ def test_voicebench_gives_a_response_to_each_question_of_the_same_words(annotate
     texts = ("wrong", "two", "three")
     lines = [{"prompt": "what", "response": text} for text in texts]
     write_lines(tmp_path / "mine.jsonl", lines)
-    where = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
-    import_predictions(Predictions(**where, split="dev", name="mine"))
+    places = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
+    import_predictions(Predictions(**places, split="dev", name="mine"))
     answers = read_predictions(tmp_path / "out/predictions/mine/clean.parquet")["answers"]
-    asked = load_corpus(annotated, "dev")
-    expected = dict(zip([q.id for q in asked.questions], texts, strict=True))
-    for question in asked.answerable:
+    data = load_corpus(annotated, "dev")
+    expected = dict(zip([q.id for q in data.questions], texts, strict=True))
+    for question in data.answerable:
         assert answers[question.id]["text"] == expected[question.id]
 
 
@@ -400,13 +406,13 @@ def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
     lines = [{"prompt": "WHAT?", "reference": "two", "response": "Two.", "score": ["Yes"]}]
     lines += [{"prompt": "who", "reference": "", "response": "nobody"}]
     write_lines(tmp_path / "mine.jsonl", lines)
-    where = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
-    import_predictions(Predictions(**where, split="dev", name="mine"))
-    found = {r.metric: (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
+    places = {"corpus": annotated, "out": tmp_path / "out", "file": tmp_path / "mine.jsonl"}
+    import_predictions(Predictions(**places, split="dev", name="mine"))
+    scores = {r.metric: (r.value, r.n) for r in read_rows(tmp_path / "out/results.jsonl")}
     # all three questions are "what"; of the two with an answer, "two" answers one
-    assert (found["em"], found["f1"]) == ((50, 2), (50, 2))
+    assert (scores["em"], scores["f1"]) == ((50, 2), (50, 2))
     assert "mine.jsonl: 1 of 2 prompts are no questions of" in capsys.readouterr().err
-    options = Predictions(**where, split="dev", name="other")
+    options = Predictions(**places, split="dev", name="other")
     twice = [{"prompt": "what", "response": text} for text in ("two", "three")]
     write_lines(tmp_path / "mine.jsonl", twice)
     refused("the prompt 'what' has 2 responses for 3 questions", import_predictions, options)
@@ -419,23 +425,30 @@ def test_voicebench_names_questions_by_their_words(annotated, tmp_path, capsys):
 # ---- from the command line, on corpora that are text only
 
 
-def test_transcripts_of_the_corpus_are_read_with_written_questions(tmp_path):
-    passage = {"id": "p", "transcript": "anna lost a sliver lantern near oak field"}
-    asked = {"id": "q", "passage": "p", "text": "what did anna lose"}
-    asked["answers"] = [{"text": "a silver lantern"}]
-    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
-    what = {"systems": ("cascade-given",), "conditions": ("clean",)}
-    run_evaluation(Qa(corpus=corpus, out=tmp_path / "out", **what))
+@pytest.fixture
+def ask_given(tmp_path):
+    """A function (field of the passage: "text" or "transcript") that evaluates the system
+    cascade-given on a passage and a written question."""
+
+    def run(field):
+        passage = {"id": "p", field: "anna lost a sliver lantern near oak field"}
+        question = {"id": "q", "passage": "p", "text": "what did anna lose"}
+        question["answers"] = [{"text": "a silver lantern"}]
+        root = tmp_path / "corpus"
+        write_corpus(root, "test", passages=[passage], questions=[question])
+        options = {"systems": ("cascade-given",), "conditions": ("clean",)}
+        run_evaluation(Qa(corpus=root, out=tmp_path / "out", **options))
+
+    return run
+
+
+def test_transcripts_of_the_corpus_are_read_with_written_questions(ask_given, tmp_path):
+    ask_given("transcript")
     rows = {r.metric: r for r in read_rows(tmp_path / "out/results.jsonl")}
     # no reference: nothing to count word errors against
     assert rows.keys() == {"em", "f1"}
     assert rows["f1"].value > 0
 
 
-def test_the_text_of_a_corpus_without_transcripts_is_no_cascade(tmp_path):
-    passage = {"id": "p", "text": "anna lost a silver lantern near oak field"}
-    asked = {"id": "q", "passage": "p", "text": "what did anna lose"}
-    asked["answers"] = [{"text": "a silver lantern"}]
-    corpus = write_corpus(tmp_path / "corpus", "test", passages=[passage], questions=[asked])
-    what = {"systems": ("cascade-given",), "conditions": ("clean",)}
-    refused("use the system text", run_evaluation, Qa(corpus=corpus, out=tmp_path / "out", **what))
+def test_the_text_of_a_corpus_without_transcripts_is_no_cascade(ask_given):
+    refused("use the system text", ask_given, "text")

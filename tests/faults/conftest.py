@@ -1,15 +1,13 @@
-"""A command that is run in this process, and the pipeline on almost nothing.
+"""A verb that is run in this process, and the pipeline on almost nothing.
 
 `make faults` sets FAULTS: more kills of every stage, and a node of Ray that is killed.
 """
 
-from __future__ import annotations
-
 import io
 import os
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,97 +18,88 @@ from ..files import write_corpus
 THOROUGH = bool(os.environ.get("FAULTS"))
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command came to. sentence: what stands on stderr."""
+class Outcome(NamedTuple):
+    """This is what a verb comes to."""
 
     code: int
-    sentence: str
+    stderr: str
 
 
-def command(*arguments):
-    """Run a verb in this process, quietly. What goes through as an exception would be a traceback:
-    it is none of the answers."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
+def run_verb(*arguments):
+    """Run a verb in this process, quietly. An exception is not caught, for a user would see a
+    traceback."""
+    err = io.StringIO()
+    with redirect_stdout(io.StringIO()), redirect_stderr(err):
         code = main([*map(str, arguments), "-q"])
-    return Said(code, err.getvalue())
+    return Outcome(code, err.getvalue())
 
 
-def check_refusal(said, *names):
-    """Exit code 2 after one sentence that has these names."""
-    lines = said.sentence.splitlines()
-    assert said.code == 2 and len(lines) == 1 and lines[0].startswith("speechssl: "), said
-    assert len(lines[0]) < 1_200 and all(name in lines[0] for name in names), (names, said)
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The pipeline on almost nothing: an encoder, its units, a reader of them, its scores.
-
-    encoder, text: folders of checkpoints with random weights.
-    """
-
-    corpus: Path
-    encoder: Path
-    text: Path
-
-    def commands(self, root, steps=4):
-        """The verb of every stage, whose folder lies in `root`."""
-        models, corpus = root / "models", self.corpus
-        units = f"{models}/encoder {models}/units.safetensors"
-        few = f"--steps {steps} --save-every 2 --warmup-steps 1 --batch 2 --precision fp32"
-        short = "--window 32 --stride 16 --answer 8 --max-question 32 --dropout"
-        extract = f"units extract {corpus} {units} {root}/units --shard-size 1 --workers 1 --split"
-        qa = f"evaluate qa {corpus} {root}/qa --models {models} --systems dual --split test"
-        calls = {
-            "convert": f"convert {self.encoder} {models}/encoder --to huggingface",
-            "units fit": f"units fit {corpus} {units} --layer 1 --clusters 8 --starts 1",
-            "units extract": f"{extract} train",
-            "units extract, test": f"{extract} test",
-            "train dual": f"train dual {corpus} {root}/units {models}/dual "
-            f"--text-encoder {self.text} {few} {short}",
-            "evaluate qa": f"{qa} --conditions clean pink@5 --workers 1",
-        }
-        return {stage: call.split() for stage, call in calls.items()}
+def check_refusal(outcome, *names):
+    """Assert that a verb ended with exit code 2 and one sentence that has these names."""
+    assert outcome.code == 2, outcome
+    (sentence,) = outcome.stderr.splitlines()
+    assert sentence.startswith("speechssl: ")
+    assert len(sentence) < 1_200
+    for name in names:
+        assert name in sentence
 
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory):
-    """A folder: a corpus of two splits of three passages (`corpus`), recordings in a folder
-    (`audio`), a codebook of MFCCs."""
-    import shutil
-
+    """A folder with a corpus of two splits of three passages (corpus), a folder of recordings
+    (audio), and a codebook of MFCCs (mfcc.safetensors)."""
     root = tmp_path_factory.mktemp("workshop")
     words = [["a", 0.0, 0.1], ["red", 0.1, 0.3], ["boat", 0.3, 0.5]]
     answer = {"text": "boat", "start": 0.3, "end": 0.5, "char_start": 6}
     for split in ("train", "test"):
         passages, questions = [], []
         for i in range(3):
-            who = {"speaker": f"{split}{i}"}
-            said = {"id": f"p{i}", "seconds": 0.5, "text": "a red boat", "words": words}
-            asked = {"id": f"q{i}", "seconds": 0.3, "text": "what is red", "passage": f"p{i}"}
-            passages.append(said | who)
-            questions.append(asked | who | {"answers": [answer]})
+            speaker = {"speaker": f"{split}{i}"}
+            passage = {"id": f"p{i}", "seconds": 0.5, "text": "a red boat", "words": words}
+            question = {"id": f"q{i}", "seconds": 0.3, "text": "what is red", "passage": f"p{i}"}
+            passages.append(passage | speaker)
+            questions.append(question | speaker | {"answers": [answer]})
         write_corpus(root / "corpus", split, passages=passages, questions=questions)
     (root / "corpus/card.json").write_text('{"corpus": "invented", "licence": "CC0"}')
     shutil.copytree(root / "corpus/train/audio", root / "audio")
     book = root / "mfcc.safetensors"
-    fitted = f"units fit {root}/audio mfcc {book} --clusters 4 --starts 1"
-    assert command(*fitted.split()).code == 0
+    fit = f"units fit {root}/audio mfcc {book} --clusters 4 --starts 1"
+    assert run_verb(*fit.split()).code == 0
     return root
 
 
 @pytest.fixture(scope="session")
 def stages(workshop, hubert_folder, checkpoint):
-    return Stages(workshop / "corpus", hubert_folder("layer"), checkpoint("BERT"))
+    """A function (folder, training steps) -> the arguments of every stage, which writes below the
+    folder: an encoder, its units, a reader of them, its scores."""
+    corpus, encoder, text = workshop / "corpus", hubert_folder("layer"), checkpoint("BERT")
+
+    def make(root, steps=4):
+        models = root / "models"
+        units = f"{models}/encoder {models}/units.safetensors"
+        few = f"--steps {steps} --save-every 2 --warmup-steps 1 --batch 2 --precision fp32"
+        short = "--window 32 --stride 16 --answer 8 --max-question 32 --dropout"
+        extract = f"units extract {corpus} {units} {root}/units --shard-size 1 --workers 1 --split"
+        qa = f"evaluate qa {corpus} {root}/qa --models {models} --systems dual --split test"
+        calls = {
+            "convert": f"convert {encoder} {models}/encoder --to huggingface",
+            "units fit": f"units fit {corpus} {units} --layer 1 --clusters 8 --starts 1",
+            "units extract": f"{extract} train",
+            "units extract, test": f"{extract} test",
+            "train dual": f"train dual {corpus} {root}/units {models}/dual "
+            f"--text-encoder {text} {few} {short}",
+            "evaluate qa": f"{qa} --conditions clean pink@5 --workers 1",
+        }
+        return {stage: call.split() for stage, call in calls.items()}
+
+    return make
 
 
 @pytest.fixture(scope="session")
 def chain(stages, tmp_path_factory):
     """A folder in which all stages have been done."""
     root = tmp_path_factory.mktemp("chain")
-    for arguments in stages.commands(root).values():
-        said = command(*arguments)
-        assert said.code == 0, said
+    for arguments in stages(root).values():
+        outcome = run_verb(*arguments)
+        assert outcome.code == 0, outcome
     return root

@@ -1,4 +1,4 @@
-"""What others' files could be: damaged, leading out of their folder, or code."""
+"""Files of others that are damaged, lead out of their folder, or hold code."""
 
 import ast
 import io
@@ -14,13 +14,13 @@ import speechssl
 from speechssl.data.files import unpack
 from speechssl.errors import InputError
 
-from .conftest import check_refusal, command
+from .conftest import check_refusal, run_verb
 
 PACKAGE = Path(speechssl.__file__).parent
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "answer"),
+    ("name", "content", "refused_line"),  # "" for none
     [
         ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1"),
         ("m.txt", "in.flac\n../q0.flac", "m.txt:2"),
@@ -30,7 +30,7 @@ PACKAGE = Path(speechssl.__file__).parent
     ],
 )
 def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
-    name, content, answer, workshop, tmp_path
+    name, content, refused_line, workshop, tmp_path
 ):
     inner = tmp_path / "inner"
     (inner / "x").mkdir(parents=True)
@@ -39,11 +39,11 @@ def test_a_manifest_leads_out_of_its_folder_by_absolute_paths_alone(
     content = content.replace("INNER", str(inner)).replace("OUTER", str(tmp_path))
     (inner / name).write_text(content)
     book = workshop / "mfcc.safetensors"
-    said = command("units", "extract", inner / name, "mfcc", book, tmp_path / "out")
-    if answer:
-        check_refusal(said, answer, "../q0.flac")
+    outcome = run_verb("units", "extract", inner / name, "mfcc", book, tmp_path / "out")
+    if refused_line:
+        check_refusal(outcome, refused_line, "../q0.flac")
     else:
-        assert said.code == 0, said
+        assert outcome.code == 0, outcome
 
 
 def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path):
@@ -63,10 +63,11 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path):
             tape.addfile(entry, io.BytesIO(b"x"))
     before = set(tmp_path.rglob("*"))
     with pytest.raises(InputError, match="b.tar is truncated or damaged"):
-        unpack(source, tmp_path / "made")
-    new = set(tmp_path.rglob("*")) - before
-    assert (tmp_path / "made/unpacked/a.zip/in/side.txt").is_file()
-    assert all(tmp_path / "made" in (p, *p.parents) and not p.is_symlink() for p in new)
+        unpack(source, tmp_path / "out")
+    assert (tmp_path / "out/unpacked/a.zip/in/side.txt").is_file()
+    for path in set(tmp_path.rglob("*")) - before:
+        assert path.is_relative_to(tmp_path / "out")
+        assert not path.is_symlink()
     assert not Path("/tmp/speechssl-out.txt").exists()
 
 
@@ -75,31 +76,32 @@ UNSAFE |= {"yaml": {"load", "full_load", "unsafe_load"}, "shelve": {"open"}}
 UNSAFE |= {name: {"load"} for name in ("joblib", "dill", "torch", "np", "numpy")}
 
 
-def unsafe(code):
-    """Calls that run what a file says, or ask whether to, unless they are restricted."""
+def find_unsafe_calls(code):
+    """Yield the calls that run what a file says, or ask whether to, and are not restricted."""
     for node in ast.walk(ast.parse(code)):
         if not isinstance(node, ast.Call):
             continue
-        function, line = ast.unparse(node.func), node.lineno
-        named = {k.arg: ast.unparse(k.value) for k in node.keywords}
+        function = ast.unparse(node.func)
+        options = {k.arg: ast.unparse(k.value) for k in node.keywords}
         if function.endswith("from_pretrained") and ("Auto" in function or "loader" in function):
-            safe = named.get("trust_remote_code") == "False"  # transformers' for any model
+            is_safe = options.get("trust_remote_code") == "False"  # transformers' for any model
         else:
             module, _, name = function.rpartition(".")
-            safe = name not in UNSAFE.get(module, ())
-            safe |= named.get("weights_only") == "True"
-            safe |= "pickle_module" in named  # a restricted one, see test_unpickle.py
+            is_safe = name not in UNSAFE.get(module, ())
+            is_safe |= options.get("weights_only") == "True"
+            is_safe |= "pickle_module" in options  # a restricted one, see test_unpickle.py
             # numpy refuses pickles by itself
-            safe |= module in ("np", "numpy") and "allow_pickle" not in named
-        if not safe:
-            yield f"{function} in line {line}"
+            is_safe |= module in ("np", "numpy") and "allow_pickle" not in options
+        if not is_safe:
+            yield f"{function} in line {node.lineno}"
 
 
 def test_no_pickle_is_loaded_unrestricted():
     for path in PACKAGE.rglob("*.py"):
-        assert not list(unsafe(path.read_text(encoding="utf-8"))), path
+        assert not list(find_unsafe_calls(path.read_text(encoding="utf-8"))), path
     calls = ["torch.load(x)", "pickle.loads(y)", "AutoModel.from_pretrained(z)"]
-    assert len(list(unsafe("\n".join([*calls, "torch.load(x, weights_only=True)"])))) == 3
+    code = "\n".join([*calls, "torch.load(x, weights_only=True)"])
+    assert len(list(find_unsafe_calls(code))) == 3
 
 
 @pytest.mark.parametrize("kind", ["evil", "whisper"])
@@ -120,7 +122,7 @@ def test_no_code_beside_a_checkpoint_is_run_nor_asked_for(kind, workshop, tmp_pa
         (*qa, "text", "--reader", model),
     )
     for arguments in verbs:
-        check_refusal(command(*arguments), str(model))
+        check_refusal(run_verb(*arguments), str(model))
     assert not ran.exists()
 
 
@@ -150,10 +152,10 @@ def test_a_damaged_file_is_used_or_refused_in_one_sentence(name, damage, worksho
         path.write_text(json.dumps({"q0": "boat", "q1": [0.3, 0.5], "q2": {"text": "red"}}))
         arguments = ("evaluate", "predictions", workshop / "corpus", tmp_path / "out", path)
         arguments += ("--name", "mine")
-    elif name == "s.csv":
+    else:
         path.write_text(SPOKEN.replace("AUDIO", str(audio)))
         arguments = ("units", "evaluate", path, "mfcc", book, "--conditions")
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    said = command(*arguments)
-    if said.code:
-        check_refusal(said)
+    outcome = run_verb(*arguments)
+    if outcome.code:
+        check_refusal(outcome)

@@ -15,13 +15,14 @@ from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
 from speechssl.units.ray_engine import RayEngine
 
+from ..files import contents
 from .conftest import THOROUGH
 
 SHARDS = 16
 
 
 @pytest.mark.skipif(
-    util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
+    util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]"
 )
 @pytest.mark.skipif(not THOROUGH, reason="a minute of two cores: make faults")
 def test_a_node_that_is_killed_costs_no_unit(tmp_path, monkeypatch):
@@ -40,26 +41,24 @@ def test_a_node_that_is_killed_costs_no_unit(tmp_path, monkeypatch):
     cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
     second = cluster.add_node(**node)
     out = tmp_path / "two"
-    free = []
+    free_cores = []  # before the kill
 
-    def kill_it():
+    def kill_second():
         while len(list(out.glob("part-*"))) < SHARDS // 3:
             time.sleep(0.02)
-        free.append(ray.available_resources().get("CPU", 0.0))
+        free_cores.append(ray.available_resources().get("CPU", 0.0))
         cluster.remove_node(second, allow_graceful=False)
 
     try:
         ray.init(address=cluster.address, log_to_driver=False)
-        killer = threading.Thread(target=kill_it)
+        killer = threading.Thread(target=kill_second)
         killer.start()
-        made = extract_corpus(ShardMaker(load(), out, 1), recordings, RayEngine(load, 2))
+        extraction = extract_corpus(ShardMaker(load(), out, 1), recordings, RayEngine(load, 2))
         killer.join()
-        assert free == [0.0], "both nodes were at work"
+        assert free_cores == [0.0]  # both nodes were at work
         assert sorted(node["Alive"] for node in ray.nodes()) == [False, True]
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert not made.failed
-    assert {p.name: p.read_bytes() for p in out.iterdir()} == {
-        p.name: p.read_bytes() for p in (tmp_path / "one").iterdir()
-    }
+    assert not extraction.failed
+    assert contents(out) == contents(tmp_path / "one")

@@ -1,11 +1,11 @@
 """oneDNN 3.10.2 (torch 2.11) on a CPU with AMX: some bf16 convolutions of few channels a group are
 wrong by half or more.
 
-It is so for C / groups = 2 to 14 channels, where a kernel's K C / groups numbers are a multiple of 32
-above 32, and for 16 to 30 channels with a stride of 4 or more that divides both K and the frames.
-Found by trying; from 32 on all that were tried are right, and so are all gradients.
-`convolution_dtype` keeps every path of ours from them. These tests fail where one goes around it on
-such a processor, and pass on others in any case.
+With a kernel of K frames this is so for 2 to 14 channels a group, where K times the channels is a
+multiple of 32 above 32, and for 16 to 30 channels with a stride of 4 or more that divides both K and
+the frames. This was found by trying; from 32 channels on all convolutions that were tried are right,
+and so are all gradients. `convolution_dtype` keeps our code from the wrong ones. These tests fail
+where code goes around it on such a processor, and pass on others in any case.
 """
 
 import copy
@@ -22,8 +22,8 @@ WIDTHS, KERNEL, FRAMES = [2, 8, 12, 14, 16, 30, 32, 48], 32, 96
 ROUNDED = 0.01  # relative error of bf16 inputs and outputs: 0.002
 
 
-def error(found, expected):
-    return float((found.detach().float() - expected.detach()).norm() / expected.norm())
+def relative_error(tensor, expected):
+    return float((tensor.detach().float() - expected.detach()).norm() / expected.norm())
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -32,7 +32,7 @@ def error(found, expected):
     [(4, {"padding": KERNEL // 2}), *((1, {"stride": stride}) for stride in (1, 2, 4, 8))],
 )
 def test_convolutions_and_their_gradients(width, groups, shape):
-    """Those of the positions, and of the front end with its strides."""
+    """The convolutions are the positional one, and those of the front end with their strides."""
     torch.manual_seed(0)
     conv = nn.Conv1d(width * groups, width * groups, KERNEL, groups=groups, **shape)
     x = torch.randn(2, width * groups, FRAMES).bfloat16().float()
@@ -40,23 +40,23 @@ def test_convolutions_and_their_gradients(width, groups, shape):
         parameter.data = parameter.data.bfloat16().float()
     frames, x = x.transpose(1, 2).bfloat16().requires_grad_(), x.requires_grad_()
     exact = conv(x)
-    toward = torch.randn_like(exact).bfloat16()
-    exact.backward(toward.float())
-    of_weight, conv.weight.grad = conv.weight.grad, None
-    found = convolve(conv, frames)
-    found.backward(toward.transpose(1, 2))
-    assert found.dtype == torch.bfloat16
-    assert error(found.transpose(1, 2), exact) < ROUNDED
-    assert error(frames.grad.transpose(1, 2), x.grad) < ROUNDED
-    assert error(conv.weight.grad, of_weight) < ROUNDED
+    gradient = torch.randn_like(exact).bfloat16()  # into the output
+    exact.backward(gradient.float())
+    exact_weight_gradient, conv.weight.grad = conv.weight.grad, None
+    convolved = convolve(conv, frames)
+    convolved.backward(gradient.transpose(1, 2))
+    assert convolved.dtype == torch.bfloat16
+    assert relative_error(convolved.transpose(1, 2), exact) < ROUNDED
+    assert relative_error(frames.grad.transpose(1, 2), x.grad) < ROUNDED
+    assert relative_error(conv.weight.grad, exact_weight_gradient) < ROUNDED
 
 
 @pytest.mark.parametrize(
     "sizes", [{"conv_dim": (8, 8)}, {"conv_dim": (24, 24)}, {"hidden_size": 48}, {}]
 )
 def test_every_engine_is_near_to_float32(sizes):
-    """Narrow convolutions in the front end, with and without its stride, narrow groups of the
-    positional one, neither."""
+    """The models have narrow convolutions in the front end (8 or 24 channels), narrow groups in the
+    positional convolution, or neither."""
     shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     shape |= {"hidden_size": 64, "conv_dim": (32, 32), "conv_kernel": (10, 8)}
     shape |= {"conv_stride": (5, 4), "num_feat_extract_layers": 2}
@@ -66,11 +66,11 @@ def test_every_engine_is_near_to_float32(sizes):
     wave = torch.randn(4_005)  # so that the second convolution's stride divides its frames
     with torch.inference_mode():
         exact = model(wave[None], output_hidden_states=True).hidden_states[-1][0]
-    for kind in (TorchEngine, TransformersEngine):
-        engine = kind(copy.deepcopy(model), "bf16")
-        (found,) = engine.states(wave, engine.statistics(wave), [1])
-        assert found.dtype == torch.bfloat16
-        assert error(found, exact) < 0.05
+    for engine_class in (TorchEngine, TransformersEngine):
+        engine = engine_class(copy.deepcopy(model), "bf16")
+        (layer,) = engine.states(wave, engine.statistics(wave), [1])
+        assert layer.dtype == torch.bfloat16
+        assert relative_error(layer, exact) < 0.05
 
 
 def test_published_sizes_stay_in_bf16():
@@ -80,5 +80,5 @@ def test_published_sizes_stay_in_bf16():
     for width in (1, 64, 512):
         assert convolution_dtype(torch.empty(512, width, 8), half, 4) == half
     assert convolution_dtype(torch.empty(48, 12, 16), half) == torch.float32
-    elsewhere = torch.empty(48, 12, 16, device="meta")
-    assert convolution_dtype(elsewhere, half) == half
+    on_another_device = torch.empty(48, 12, 16, device="meta")
+    assert convolution_dtype(on_another_device, half) == half

@@ -8,13 +8,9 @@ from speechssl.pretrain.model import Wav2Vec2Pretraining, save_pretraining
 from speechssl.pretrain.options import Contrast, Convolutions
 from speechssl.pretrain.run import PRESETS, fill_in
 
-from ..conftest import SIZES
+from ..conftest import FRONT, SIZES
 
-TINY = SIZES | {
-    "conv_dim": (16,) * 7,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 4,
-}
+TINY = SIZES | FRONT
 LARGE_NORMS = {"feat_extract_norm": "layer", "do_stable_layer_norm": True}
 BASE = PRESETS["wav2vec2"]["base"]
 CONVOLUTIONS = Convolutions(feature_penalty=10.0, gradient_scale=0.1)

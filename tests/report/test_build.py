@@ -25,11 +25,11 @@ from speechssl.report.build import (
 from speechssl.report.listening import list_predictions, make_explorer, tabulate_errors
 from speechssl.report.options import Report
 from speechssl.report.spoken_qa import judge_answers, write_opening
-from speechssl.results import Row
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import make_extractor
 
 from ..files import refused, write_corpus
+from ..test_results import ROW
 
 WORDS = [["a", 0.0, 1.0], ["red", 1.0, 1.5], ["boat", 1.5, 2.0], ["sails", 2.0, 4.0]]
 ANSWERS = {
@@ -120,7 +120,7 @@ def test_examples_are_drawn_where_two_systems_differ(folder):
     drawn = set()
     for seed in range(6):
         o = Report(out=out, corpus=corpus, examples=2, differ=pair, seed=seed)
-        examples, sentence = draw_examples(o, data, scored, rows({CLEAN: 50.0}))
+        examples, sentence = draw_examples(o, data, scored, make_rows({CLEAN: 50.0}))
         drawn |= {example.id for example in examples}
     assert drawn == set(right)
     assert re.search("2 of 3 .* dual .* in 1 and cascade-x in 1", sentence)
@@ -137,26 +137,10 @@ def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
     assert text.count("<script") == 2  # the data and the page's own
 
 
-def rows(ff1):
-    """Rows of DUAL. ff1: by (condition, SNR)."""
-    rows_of_dual = []
-    for (condition, snr_db), value in ff1.items():
-        row = Row(
-            task="qa",
-            system="dual",
-            encoder="",
-            condition=condition,
-            snr_db=snr_db,
-            metric="ff1",
-            value=value,
-            low=None,
-            high=None,
-            n=9,
-            seed=0,
-            card="",
-        )
-        rows_of_dual.append(row)
-    return rows_of_dual
+def make_rows(ff1):
+    """Make rows of DUAL. ff1: (condition, SNR) -> value."""
+    row = replace(ROW, metric="ff1", low=None, high=None)
+    return [replace(row, condition=name, snr_db=snr, value=v) for (name, snr), v in ff1.items()]
 
 
 CLEAN = ("clean", None)
@@ -175,7 +159,7 @@ CLEAN = ("clean", None)
     ],
 )
 def test_examples_are_of_clean_speech_and_of_the_noisiest_with_half_of_its_ff1(scores, chosen):
-    assert [c.text for c in choose_conditions(rows(scores))] == chosen
+    assert [c.text for c in choose_conditions(make_rows(scores))] == chosen
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ import soundfile
 
 from speechssl.report import listening
 from speechssl.report.build import Results, build_report
-from speechssl.results import Row, Table
+from speechssl.results import Table
+
+from ..test_results import ROW
 
 CONDITIONS = (("clean", None), ("pink", 10.0), ("pink", 0.0), ("reverb", None))
 VOID = {"meta", "link", "br", "img", "input", "hr", "source"}
@@ -26,26 +28,14 @@ ROWS = []
 for (system, metric), (first, step) in SCORES.items():
     for i, (condition, snr_db) in enumerate(CONDITIONS):
         value = round(first + i * step, 2)
-        row = Row(
-            task="qa",
-            system=system,
-            encoder="hubert",
-            condition=condition,
-            snr_db=snr_db,
-            metric=metric,
-            value=value,
-            low=value - 1.5,
-            high=value + 1.5,
-            n=1204,
-            seed=7,
-            card="c0ffee",
-        )
-        ROWS.append(row)
+        row = replace(ROW, system=system, metric=metric, value=value)
+        row = replace(row, low=value - 1.5, high=value + 1.5)
+        ROWS.append(replace(row, condition=condition, snr_db=snr_db))
 TABLE = Table("Unit quality", ("Codebook", "K", "PNMI"), (("base", 64, 0.6034),), "On dev.")
 
 
 def late_tone():
-    """Two seconds, of which the first half second is silent."""
+    """Make two seconds, of which the first half second is silent."""
     time = np.arange(2 * 16000) / 16000
     return (0.4 * np.sin(2 * np.pi * 300 * time) * (time > 0.5)).astype(np.float32)
 
@@ -83,7 +73,7 @@ def page(tmp_path, rows=(), examples=(), **more):
 
 
 class Elements(HTMLParser):
-    """Every element with its attributes; a failure for tags that do not nest."""
+    """This finds every element with its attributes, and asserts that tags nest."""
 
     def __init__(self, text):
         super().__init__()

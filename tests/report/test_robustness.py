@@ -1,8 +1,11 @@
 """The rows of a robustness grid on the page: they are told from others, and losses are added."""
 
+from dataclasses import replace
+
 from speechssl.report.robustness import add_losses, split_grid
 from speechssl.report.scores import tabulate_scores
-from speechssl.results import Row
+
+from ..test_results import ROW
 
 SCORES = {  # task, metric, encoder -> clean, seen 5 dB, seen 0 dB, unseen 5 dB, unseen 0 dB
     ("ks", "acc", "zeta"): (90, 70, 60, 65, 50),
@@ -16,42 +19,24 @@ CONDITIONS = [("clean", None), ("seen-pink", 5.0), ("seen-pink", 0.0)]
 CONDITIONS += [("unseen-hum", 5.0), ("unseen-hum", 0.0)]
 
 
-def make_row(task, system, encoder, condition, snr_db, metric, value):
-    return Row(
-        task=task,
-        system=system,
-        encoder=encoder,
-        condition=condition,
-        snr_db=snr_db,
-        metric=metric,
-        value=value,
-        low=value - 2.0,
-        high=value + 2.0,
-        n=100,
-        seed=0,
-        card="c",
-    )
-
-
-def grid_rows():
+def make_grid_rows():
     rows = []
     for (name, metric, encoder), values in SCORES.items():
         task, system = ("qa", name) if metric == "ff1" else (name, "head")
+        row = replace(ROW, task=task, system=system, encoder=encoder, metric=metric)
         for (condition, snr_db), value in zip(CONDITIONS, values, strict=True):
-            rows.append(make_row(task, system, encoder, condition, snr_db, metric, value))
+            rows.append(replace(row, condition=condition, snr_db=snr_db, value=value))
     return rows
 
 
 def test_rows_of_a_grid_are_told_from_those_of_evaluate_qa():
-    qa_rows = [
-        make_row("qa", "dual", "hubert", "clean", None, "ff1", 50.0),
-        make_row("qa", "dual", "hubert", "pink", 5.0, "ff1", 41.7),
-    ]
-    assert split_grid([*grid_rows(), *qa_rows]) == (grid_rows(), qa_rows)
+    clean = replace(ROW, metric="ff1", condition="clean", snr_db=None)
+    qa_rows = [clean, replace(clean, condition="pink", snr_db=5.0)]
+    assert split_grid([*make_grid_rows(), *qa_rows]) == (make_grid_rows(), qa_rows)
 
 
 def test_losses_point_the_same_way_for_scores_and_for_errors():
-    scores = add_losses(tabulate_scores(grid_rows(), by="encoder"))
+    scores = add_losses(tabulate_scores(make_grid_rows(), by="encoder"))
     losses = scores.set_index(["system", "encoder", "condition", "snr_db"]).loss
     assert losses["ks", "zeta", "unseen-hum", 5.0] == 90 - 65
     assert losses["asr", "zeta", "unseen-hum", 5.0] == 35 - 10

@@ -42,14 +42,14 @@ def make_batches(table, count, size, seed=0):
     return WordBatches(table, np.arange(count), embeddings.__getitem__, size, seed)
 
 
-def train_autoencoder(table, steps=80):
+def train_autoencoder(table):
     """Train an autoencoder; return it and the losses of every step."""
     torch.manual_seed(0)
     model = WordAutoencoder(WordEncoder(D, E, width=16).fit_scale(table), pull=1.0)
     batches = make_batches(table, len(table.rows), 24)
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
-    for step in range(steps):
+    for step in range(80):
         outputs = model(**batches(step))
         optimiser.zero_grad()
         outputs["loss"].backward()

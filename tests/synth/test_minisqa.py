@@ -172,7 +172,7 @@ def test_every_answer_occurs_once_and_questions_have_decoys(language, split, opt
 # ---- voices and speech
 
 pytest.importorskip(
-    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+    "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
 SMALL = {"train": 3, "dev": 1, "test": 1}  # split -> passages of the corpora in these tests

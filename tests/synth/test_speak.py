@@ -26,7 +26,7 @@ from speechssl.synth.speak import (
 from ..files import collect_remarks, read_lines
 
 pytest.importorskip(
-    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+    "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
 VOICES = {language: speakers(language, "dev")[0] for language in ("en", "zh")}
@@ -92,24 +92,24 @@ def passage(name="p", text=TEXT, language="en", **fields):
     return Passage(name, text=text, language=language, **fields)
 
 
-def question(name="q", of="p", text="When did Rome fall?", language="en", **fields):
-    """Make a question without audio. of: id of its passage."""
-    return Question(name, of, text=text, language=language, **fields)
+def question(name="q", about="p", text="When did Rome fall?", language="en", **fields):
+    """Make a question without audio. about: id of its passage."""
+    return Question(name, about, text=text, language=language, **fields)
 
 
-def records():
+def make_records():
     """Make an English and a Chinese passage, a question with answers, one with options, and one in
     Chinese."""
     answers = [Answer("476", char_start=TEXT.index("476"))]
     answers += [Answer(text) for text in ("fell", "Rome", "Carthage")]
     choice = question("c", options=("in 476", "never"), correct=(0,))
     chinese = passage("z/1", "", "zh", transcript="羅馬在476年滅亡。")
-    chinese_question = question("q-z", of="z/1", text="何時？", language="zh-TW")
+    chinese_question = question("q-z", about="z/1", text="何時？", language="zh-TW")
     questions = [question(answers=tuple(answers)), choice, chinese_question]
     return SplitRecords([passage(), chinese], questions)
 
 
-def prepare(out, by_split, workers=1, **options):
+def prepare(out, by_split, **options):
     """Speak the records of every split, and write the corpus. Returns the data report, and the
     spoken records."""
     report = PrepareReport("tried")
@@ -117,21 +117,21 @@ def prepare(out, by_split, workers=1, **options):
     for split, drafts in by_split.items():
         report.count(split, "passages", len(drafts.passages))
         report.count(split, "questions", len(drafts.questions))
-    o = SpokenQA(source=Path(), out=out, workers=workers, **options)
+    o = SpokenQA(source=Path(), out=out, workers=1, **options)
     spoken = speak_drafts(o, by_split, report)
     return write_corpus(out, spoken, report, {}), spoken
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A corpus of two splits that were spoken, and its data report."""
-    out = tmp_path_factory.mktemp("made") / "corpus"
-    report, _ = prepare(out, {"train": records(), "test-noisy": records()})
-    return out, report
+def spoken_corpus(tmp_path_factory):
+    """The folder of a corpus of two splits that were spoken."""
+    out = tmp_path_factory.mktemp("spoken") / "corpus"
+    prepare(out, {"train": make_records(), "test-noisy": make_records()})
+    return out
 
 
-def test_every_record_has_audio_and_is_marked_as_synthetic(made):
-    out, _ = made
+def test_every_record_has_audio_and_is_marked_as_synthetic(spoken_corpus):
+    out = spoken_corpus
     corpus = load_corpus(out, "train")
     for record in corpus.records:
         assert record.synthetic
@@ -148,10 +148,10 @@ def test_every_record_has_audio_and_is_marked_as_synthetic(made):
     assert [w.text for w in transcript.words[:4]] == ["羅", "馬", "在", "476"]
 
 
-def test_splits_have_different_voices_and_questions_other_voices_than_passages(made):
+def test_splits_have_different_voices_and_questions_other_voices_than_passages(spoken_corpus):
     voices = {}
     for split in ("train", "test-noisy"):
-        corpus = load_corpus(made[0], split)
+        corpus = load_corpus(spoken_corpus, split)
         voices[split] = {r.speaker for r in (*corpus.passages.values(), *corpus.questions)}
         assert all(q.speaker != corpus.passages[q.passage].speaker for q in corpus.questions)
     assert not voices["train"] & voices["test-noisy"]
@@ -185,7 +185,7 @@ def test_records_that_cannot_be_spoken_are_set_aside(tmp_path):
     passages = [passage(name, text) for name, text in texts.items()]
     passages.append(passage("german", "Rom", "de"))
     questions = [question(), question("none", text=" "), question("de", language="de")]
-    questions += [question(f"of-{of}", of) for of in ("empty", "german")]
+    questions += [question(f"about-{name}", name) for name in ("empty", "german")]
     questions.append(question("blank", options=("yes", ""), correct=(0,)))
     report, spoken = prepare(tmp_path, {"dev": SplitRecords(passages, questions)})
     reasons = {line["id"]: line["reason"] for line in read_lines(tmp_path / "set_aside.jsonl")}
@@ -195,15 +195,18 @@ def test_records_that_cannot_be_spoken_are_set_aside(tmp_path):
     assert report["splits"]["dev"]["passages"] == {"read": 4, "kept": 1, "set_aside": 3}
 
 
-def test_a_part_sounds_like_the_whole_and_a_seed_changes_the_voices(made, tmp_path):
-    whole, _ = made
-    one = SplitRecords(records().passages[:1], records().questions[1:2])
+def test_a_part_sounds_like_the_whole_and_a_seed_changes_the_voices(spoken_corpus, tmp_path):
+    records = make_records()
+    one = SplitRecords(records.passages[:1], records.questions[1:2])
     prepare(tmp_path / "slice", {"train": one})
     names = ["train/spoken/passages/p.flac", "train/spoken/questions/c.option-1.flac"]
     for name in names:
-        assert (tmp_path / "slice" / name).read_bytes() == (whole / name).read_bytes()
+        assert (tmp_path / "slice" / name).read_bytes() == (spoken_corpus / name).read_bytes()
     _, other = prepare(tmp_path / "other", {"train": one}, seed=5)
-    assert other["train"].passages[0].speaker != load_corpus(whole, "train").passages["p"].speaker
+    assert (
+        other["train"].passages[0].speaker
+        != load_corpus(spoken_corpus, "train").passages["p"].speaker
+    )
 
 
 # ---- what is spoken for written tokens

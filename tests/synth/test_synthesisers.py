@@ -90,7 +90,7 @@ def test_a_missing_synthesiser_is_refused(monkeypatch):
 
 
 pytest.importorskip(
-    "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
+    "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
 ENGLISH = speakers("en", "train")[0]

@@ -18,7 +18,7 @@ from speechssl.units.ray_engine import RayEngine
 from ..files import contents, read_lines
 
 needs_ray = pytest.mark.skipif(
-    util.find_spec("ray") is None, reason=("extraction on a cluster needs speechssl[ray]")
+    util.find_spec("ray") is None, reason="extraction on a cluster needs speechssl[ray]"
 )
 
 

@@ -64,17 +64,17 @@ TRIALS = 18 * 17 // 2  # of the 18 test recordings
 TRIALS_OF_ONE = 6 * 3  # three pairs of every speaker
 
 
-def make_embeddings(task, split, noise=0.1):
-    """Make embeddings: a vector of the speaker, with noise."""
+def make_embeddings(task, noise=0.1):
+    """Make embeddings of the test split: a vector of the speaker, with noise."""
     rng = np.random.default_rng(0)
-    utterances = task.data.splits[split]
+    utterances = task.data.splits["test"]
     of_speaker = {u.speaker: rng.normal(size=16) for u in utterances}
     return {u.id: of_speaker[u.speaker] + noise * rng.normal(size=16) for u in utterances}
 
 
 def test_embeddings_are_evaluated(make_set):
     task = Verification(make_set(), GRID)
-    evaluation = task.evaluate("test", make_embeddings(task, "test", noise=1.0), resamples=100)
+    evaluation = task.evaluate("test", make_embeddings(task, noise=1.0), resamples=100)
     eer, cost = evaluation.measures
     assert eer.metric == "eer"
     assert eer.n == TRIALS
@@ -91,7 +91,7 @@ def test_embeddings_are_evaluated(make_set):
 
 def test_unreadable_recordings_are_wrong_at_any_threshold(make_set):
     task = Verification(make_set(), GRID)
-    embeddings = make_embeddings(task, "test")
+    embeddings = make_embeddings(task)
     assert task.evaluate("test", embeddings, 0).measures[0].value == 0
     del embeddings[task.data.splits["test"][0].id]
     eer = task.evaluate("test", embeddings, 0).measures[0]
