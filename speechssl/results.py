@@ -44,7 +44,8 @@ UNITS = {"si_sdr": "dB", "si_sdri": "dB", "pesq": "", "min_dcf": "", "ratio_cach
 UNITS |= {"perplexity": "", "nats": "nats"}
 # This stands wherever a text says that a system needs no transcript.
 UNITS_FROM = (
-    "the units that ship learned from parallel readings of known text, through Whisper's clusters"
+    "the units of people-en learned from parallel readings of known text, through Whisper's "
+    "clusters, those of phones-en from labels of phones"
 )
 # The values of `Row.seen`, with their words in notes below tables.
 SEEN = {

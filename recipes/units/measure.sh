@@ -65,7 +65,9 @@ if stage 5 "comparisons: paired differences, and where the lines cross"; then
 fi
 
 if stage 6 "the passage that a question is about, among all of a test set"; then
-  python recipes/minisqa/retrieval.py "$EXP/espeak" "$EXP/retrieval" --models "$MODELS" --config "$CONFIG" --stage retrieval
+  for name in "${SETS[@]}"; do
+    python recipes/minisqa/retrieval.py "$EXP/$name" "$EXP/retrieval-$name" --models "$MODELS" --config "$CONFIG" --stage retrieval
+  done
 fi
 
 if stage 7 "the table; scores into the cards, and the figure that is drawn from them"; then
