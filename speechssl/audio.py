@@ -686,7 +686,7 @@ def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
     if file.format == "MP3":
         min_frames = min_frames - MP3_SLACK if _has_xing(path) else 0
     frames = 0
-    damage = ""
+    damage: str | None = None
     block = np.empty((BLOCK_FRAMES, 1))
     try:
         while len(block) == BLOCK_FRAMES:
@@ -695,7 +695,7 @@ def _read_blocks(file: soundfile.SoundFile, path: Path) -> Iterator[np.ndarray]:
             yield block
     except soundfile.SoundFileError as error:
         damage = str(error)
-    if damage or frames < min_frames:
+    if damage is not None or frames < min_frames:
         raise InputError(
             f"{path} is cut off or damaged after frame {frames} of {file.frames} "
             f"({damage or 'ends early'}); copy or download it again"

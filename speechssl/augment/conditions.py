@@ -31,7 +31,7 @@ from speechssl.augment.noise import (
     read_cached,
     replay,
 )
-from speechssl.data.files import hash_file, manifest_path
+from speechssl.data.files import hash_recording, manifest_path
 from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 
@@ -363,7 +363,7 @@ def freeze(
 
     Nothing is written if a mixture cannot be made. Raises InputError for noise that is missing.
     """
-    hash_of = cache(hash_file)  # hashes each recording once
+    hash_of = cache(hash_recording)  # hashes each recording once
     rows = []
     for utterance_id, n in lengths.items():
         noises: dict[Condition, Row] = {}  # step without its SNR -> its noise: all SNRs share it

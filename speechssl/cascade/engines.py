@@ -36,7 +36,7 @@ from speechssl.cascade.data import (
     show_pieces,
     split_at_pauses,
 )
-from speechssl.cascade.model import greedy_spans, join_words
+from speechssl.cascade.model import greedy_spans, join_symbols
 from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
@@ -157,7 +157,7 @@ class CtcCheckpoint:
         """Decode at most `longest` seconds greedily. samples: (N,)."""
         spans = greedy_spans(self.log_probs(samples), self.blank)
         spans = [s for s in spans if self.symbols[s.token]]
-        return join_words(spans, self.symbols, self.separator, self.grid)
+        return join_symbols(spans, self.symbols, self.separator, self.grid)
 
 
 class WhisperCheckpoint:

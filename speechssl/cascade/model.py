@@ -2,8 +2,8 @@
 encoder's hidden states.
 
 `CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` finds which frames each
-symbol has on the likeliest path, `align_spans` on the likeliest path of a known text; `join_words`
-joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection,
+symbol has on the likeliest path, `align_spans` on the likeliest path of a known text;
+`join_symbols` joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection,
 LSTM) is SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is
 the default here, for a small corpus and a CPU.
 
@@ -282,7 +282,7 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
     return path_spans(path[0], scores[0])
 
 
-def join_words(
+def join_symbols(
     spans: Iterable[TokenSpan],
     symbols: Sequence[str],
     separator: str,
@@ -372,7 +372,7 @@ class CtcRecogniser:
         """Decode as `transcribe` does. log_probs: (T, V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
         spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
-        words = join_words(spans, symbols, separator, self.encoder.grid, from_separator=True)
+        words = join_symbols(spans, symbols, separator, self.encoder.grid, from_separator=True)
         return Transcript(tuple(words), " " if separator else "")
 
     def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:

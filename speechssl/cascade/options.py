@@ -65,7 +65,7 @@ class CtcOptions:
     training: TrainingOptions = group(
         TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), "training"
     )
-    # `all` stores the features of every layer, which takes as many times the disk of one
+    # `all` stores the features of every layer: as many times the disk of one as there are layers
     layer: str = option(
         "all",
         "layer of the encoder that the head reads, or all: a weighted sum "

@@ -115,7 +115,7 @@ def make_text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], d
     left_out: dict[str, str] = {}
     for question in data.answerable:
         passage = data.passages[question.passage]
-        words, span = find_answer_words(passage, question)
+        words, span = locate_answer_words(passage, question)
         if span is None:
             left_out[question.id] = (
                 f"no word of passage {passage.id} lies within the times, or "
@@ -135,7 +135,7 @@ def make_text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], d
     return examples, left_out
 
 
-def find_answer_words(
+def locate_answer_words(
     passage: Passage, question: Question
 ) -> tuple[list[str], tuple[int, int] | None]:
     """Return the words of a passage, and the numbers of the first and last word of the answer (None

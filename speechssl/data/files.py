@@ -92,7 +92,7 @@ def add_recording(
     allow_copies: another file may have the key if its contents are the same; the first counts.
     """
     other = recordings.setdefault(key, path)
-    if other != path and not (allow_copies and hash_file(other) == hash_file(path)):
+    if other != path and not (allow_copies and hash_recording(other) == hash_recording(path)):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )
@@ -117,7 +117,7 @@ def describe_source(root: Path, *suffixes: str) -> dict[str, Any]:
     return {"files": tables, "recordings": len(list_files([root], *SUFFIXES))}
 
 
-def hash_file(path: Path) -> str:
+def hash_recording(path: Path) -> str:
     """Compute the SHA-256 of a file, 64 hex digits; "" where it cannot be read."""
     if not path.is_file():  # reading a pipe would wait for its writer
         return ""

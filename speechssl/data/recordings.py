@@ -26,7 +26,7 @@ from speechssl.data.files import (
     QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
-    hash_file,
+    hash_recording,
     list_files,
     read_csv,
 )
@@ -152,7 +152,7 @@ def sample_recordings(
 def hash_contents(recordings: Sequence[Recording]) -> str:
     """Hash the ids and the bytes of recordings; of a file that cannot be read, the id alone."""
     bar = tqdm(recordings, desc="hashing recordings", unit="file")
-    return hash_json([[r.id, hash_file(r.path)] for r in bar])
+    return hash_json([[r.id, hash_recording(r.path)] for r in bar])
 
 
 def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:

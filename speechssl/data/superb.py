@@ -165,8 +165,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
 
 
 def _choose_dev(train: Sequence[Utterance]) -> set[str]:
-    """Choose the ids for dev: every tenth of a group of utterances with the same labels. Where no
-    group has ten, the last of each is chosen, unless it is the only one."""
+    """Choose the ids for dev: every tenth of each group of utterances with the same labels. Where
+    no group has ten, the last of each is chosen, unless it is the only one of its group."""
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}  # labels -> ids
     for u in train:
         groups.setdefault(tuple(sorted(u.labels.items())), []).append(u.id)

@@ -226,7 +226,7 @@ class Checkpoint:
     card: dict[str, Any]
     kind: str = "huggingface"  # the library whose format the weights had
     left_out: tuple[str, ...] = ()  # weights that are not the encoder's
-    assumptions: tuple[str, ...] = ()  # in words, settings that no file states
+    assumptions: tuple[str, ...] = ()  # in words, what the files do not state
 
 
 def load_checkpoint(

@@ -148,7 +148,7 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
         except (RuntimeError, ValueError, AssertionError):  # too short for the upstream
             return 0
 
-    def find_longer(start: int) -> int:
+    def find_next_length(start: int) -> int:
         """Return the smallest length above `start` that has more frames."""
         frames = count_frames(start)
         width = 2 * SAMPLE_RATE  # of the search
@@ -165,10 +165,10 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
     frames = count_frames(length)
     if count_frames(length - 1) + 1 != frames:
         long_enough = next((n for n in (4_000, 16_000) if count_frames(n)), 48_000)
-        length = find_longer(long_enough)
+        length = find_next_length(long_enough)
         frames = count_frames(length)
     if count_frames(length + hop) != frames + 1 or count_frames(length + hop - 1) != frames:
-        hop = find_longer(length) - length
+        hop = find_next_length(length) - length
     grid = FrameGrid(SAMPLE_RATE, hop, receptive=length - (frames - 1) * hop)
     offsets = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
     fits = all(grid.frames(length + n) == count_frames(length + n) for n in offsets)

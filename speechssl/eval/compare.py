@@ -158,7 +158,7 @@ def reads_reference(system: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A comparison has systems on one corpus, by one metric."""
+    """A comparison holds the scores and estimates of systems on one corpus, by one metric."""
 
     corpus: str
     metric: str

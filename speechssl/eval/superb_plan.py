@@ -46,7 +46,7 @@ from speechssl.superb.tasks import ORDER, QBE, TASKS
 from speechssl.superb.tasks.classification import METRIC
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.train import TrainedHead
-from speechssl.superb.tuning import UNTRAINABLE, Tuning, make_tuning
+from speechssl.superb.tuning import UNTRAINABLE_TASKS, Tuning, make_tuning
 from speechssl.timing import FrameGrid
 from speechssl.units.features import load_extractor, make_unit_encoder
 from speechssl.units.spectral import SPECTRAL, make_spectral_encoder
@@ -178,7 +178,7 @@ def make_plan(o: Superb) -> Plan:
     check_conditions(settings, distorter)
     tuning = make_tuning(o)
     trained_on = list_noises(tuning.card) if tuning else frozenset()
-    untrainable = [task for task in parts if task in UNTRAINABLE]
+    untrainable = [task for task in parts if task in UNTRAINABLE_TASKS]
     untrainable += [name for name, where in encoders.items() if is_fixed(where)]
     if tuning and untrainable:
         raise InputError(

@@ -100,7 +100,7 @@ def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tenso
 
 class SpinPretraining(nn.Module):
     """Spin adds to an encoder the projection of one of its layers, a codebook, and a classifier
-    of pseudo-labels where there are any. clusters: their number."""
+    of pseudo-labels. clusters: the number of classes; 0 for no classifier."""
 
     def __init__(self, encoder: nn.Module, o: Spin, clusters: int = 0) -> None:
         super().__init__()

@@ -398,9 +398,9 @@ def describe_differing(
     """Say in how many of n questions two systems differ, and how often each is right there."""
     first, second = systems
     often = Counter(right_systems.values())
-    spoken = condition_phrase(condition.short, condition.snr_db)
+    phrase = condition_phrase(condition.short, condition.snr_db)
     return (
-        f"{len(right_systems)} of {n} in {spoken}, where {first} is right in {often[first]} and "
+        f"{len(right_systems)} of {n} in {phrase}, where {first} is right in {often[first]} and "
         f"{second} in {often[second]}"
     )
 
@@ -476,7 +476,7 @@ class ExampleMaker:
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
         one_a_passage = {question.passage: question for question in questions}
         drawn = list(one_a_passage.values())[:count]
-        _, answers = self.scored[0]
+        _, answers = self.scored[0]  # their card has the seed of the noise
         distorter = Distorter(answers.get("seed", 0), snr_over=answers.get("snr_over", ACTIVE))
         distorter.check(self.condition)
         with single_threaded(CORES) as pool:

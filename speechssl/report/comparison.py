@@ -92,13 +92,13 @@ def run_comparison(o: Compare) -> str:
     for text in o.pairs:
         first, second = text.split(",")
         pairs.append((first, second))
-    compared = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
-    tests = make_paired_tests(compared, pairs)
+    comparisons = compare(read_results(o.results, o.systems), o.metric, o.common, o.seed)
+    tests = make_paired_tests(comparisons, pairs)
     corpora = []
-    for c, corpus_tests in zip(compared, tests, strict=True):
+    for c, corpus_tests in zip(comparisons, tests, strict=True):
         corpora.append(Compilation(c, corpus_tests, find_crossings(c)))
     tables = [table for c in corpora for table in make_tables(c)]
-    published = published_tables([c.corpus for c in compared])
+    published = published_tables([c.corpus for c in comparisons])
     version = f"speechssl {__version__}"
     settings = {
         "results": [str(r) for r in o.results],
@@ -111,10 +111,10 @@ def run_comparison(o: Compare) -> str:
     )
     write_text(o.out / "tables.md", markdown([*tables, *published]))
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
-    details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in compared}
+    details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in comparisons}
     sections = [make_corpus_section(c) for c in corpora]
     sections.append(Section("Further tables", tables=published))
-    synthetic = " ".join(dict.fromkeys(c.synthetic for c in compared if c.synthetic))
+    synthetic = " ".join(dict.fromkeys(c.synthetic for c in comparisons if c.synthetic))
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
     return f"{markdown(tables)}\n{o.out / 'compare.html'}: open it in a browser"
 

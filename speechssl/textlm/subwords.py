@@ -35,7 +35,7 @@ LATIN = re.compile(r"[a-z']*[a-z][a-z']*")  # letters and apostrophes, at least 
 
 
 class SubwordUnits(nn.Module):
-    """This module embeds tokens by their sub-word units. Embeddings are zero before training, so
+    """This module embeds tokens by their sub-word units. Its output is zero before training, so
     that the encoder begins undisturbed."""
 
     def __init__(self, tokens: torch.Tensor, unit_count: int, width: int, out: int) -> None:

@@ -248,7 +248,7 @@ class Nearest:
         self.weight = torch.from_numpy(centred).to(self.device, torch.float32)
         self.bias = torch.from_numpy(biases).to(self.device, torch.float32)
         self.largest_norm = float(np.linalg.norm(centred, axis=1).max())
-        # bound of the bias's rounding error, and underflow
+        # bound of the error of the rounded bias, with a term for underflow
         self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
 
     @torch.inference_mode()

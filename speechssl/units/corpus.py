@@ -39,7 +39,7 @@ from speechssl.artifacts import (
     write_lines,
 )
 from speechssl.audio import SAMPLE_RATE, format_length, header_duration, read_audio
-from speechssl.data.files import hash_file
+from speechssl.data.files import hash_recording
 from speechssl.data.recordings import Recording, list_recordings, source_card
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
@@ -234,7 +234,7 @@ class ShardMaker:
 
     def _extract(self, recording: Recording, earlier: UtteranceUnits | None) -> Extracted:
         """Extract one recording, or keep its earlier utterance where the file is the same."""
-        audio_hash = hash_file(recording.path)[:16]
+        audio_hash = hash_recording(recording.path)[:16]
         if earlier is not None and audio_hash == earlier.audio_hash:
             return earlier
         try:

@@ -1,5 +1,5 @@
-"""The options of `speechssl units`: fitting, importing, transferring codebooks; extracting,
-merging, evaluating units."""
+"""This module holds the options of `speechssl units`: fitting, importing and transferring
+codebooks, extracting and evaluating units, and finding frequent n-grams of them."""
 
 from __future__ import annotations
 

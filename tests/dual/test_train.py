@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from speechssl.artifacts import read_json
 from speechssl.cascade import train_text_qa as cascade_train
 from speechssl.cascade.options import TrainTextQa
-from speechssl.cascade.train_text_qa import find_answer_words, train_text_qa
+from speechssl.cascade.train_text_qa import locate_answer_words, train_text_qa
 from speechssl.data.records import (
     QUESTIONS,
     Answer,
@@ -176,7 +176,7 @@ def test_without_times_the_answers_words_are_those_at_its_offset(
     passage = replace(Passage("p", language=language), **{field: written})
     answers = (Answer("elsewhere"), Answer(answer, char_start=start))
     question = Question("q", "p", language=language, answers=answers)
-    assert find_answer_words(passage, question) == (words.split(), span)
+    assert locate_answer_words(passage, question) == (words.split(), span)
 
 
 def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
