@@ -3,9 +3,9 @@ encoder's hidden states.
 
 `CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` finds which frames each
 symbol has on the likeliest path, `align_spans` on the likeliest path of a known text;
-`join_symbols` joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer weights, projection,
-LSTM) is SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers of 1024; one of 256 is
-the default here, for a small corpus and a CPU.
+`join_symbols` joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer
+weights, projection, LSTM) is SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers
+of 1024; one of 256 is the default here, for a small corpus and a CPU.
 
 Letters: B batch, L hidden states (the encoder's layers and its input), T frames, D width of a
 hidden state, V symbols.
