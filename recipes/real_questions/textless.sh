@@ -5,7 +5,7 @@
 #   bash recipes/real_questions/textless.sh recipes/real_questions/textless.yaml exp/real_questions /data/NMSQA   dev.parquet is needed; train.parquet, where it is, trains
 #   bash recipes/real_questions/textless.sh recipes/real_questions/textless-smoke.yaml exp/textless-smoke            an invented miniature, two minutes
 # Environment:
-#   WITHOUT=FILE    as in run.sh
+#   WITHOUT=FILE    ids of questions whose passages are left out, as in run.sh
 CONFIG=recipes/real_questions/textless.yaml
 EXP=exp/real_questions
 . recipes/common.sh
@@ -13,7 +13,9 @@ EXP=exp/real_questions
 has() { grep -q "^$1:" "$CONFIG"; } # SECTION: whether the configuration has it
 OUT=$EXP/textless
 SHIPPED=$(setting shipped) # the set of models with encoder and units
-NAME=$(setting name)       # distinguishes the folders of another set than people-en in the same OUT; empty for people-en
+# Distinguishes the folders of another set than people-en in the same OUT; empty for people-en, of which alone there are a comparison
+# (in stage 6), a curve (7) and a report (9).
+NAME=$(setting name)
 MODELS=$OUT/models${NAME:+-$NAME}
 UNITS=$OUT/units${NAME:+-$NAME}
 READER_CONFIG=$(setting reader) # the configuration of run.sh, for the articles and the reader of text
@@ -53,12 +55,13 @@ fi
 if stage 3 "units of $SHIPPED"; then
   mkdir -p "$MODELS"
   borrow "$SHIPPED" "$MODELS" encoder units.safetensors units.card.json
+  # --price: what a change of unit costs, so that units change less often (0: nothing)
   speechssl units extract "$OUT/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$UNITS" --split train --price "$(setting price)"
   [ ${#PIECES[@]} = 0 ] || [ -f "$MODELS/pieces.json" ] \
     || speechssl units pieces "$UNITS/train" "$MODELS/pieces.json" --config "$CONFIG" --stage pieces
 fi
 
-if stage 4 "DUAL: from the reader of $SHIPPED, and from scratch, at equal steps"; then
+if stage 4 "DUAL: the arms of the configuration, at equal steps"; then
   for arm in $(setting arms); do
     case $arm in
       dual-taught) # before it is asked, the reader of units learns the teacher's vectors of the words that are said
@@ -119,6 +122,7 @@ if [ -z "$NAME" ] && stage 7 "what more questions would give: DUAL on whole arti
 fi
 
 if stage 8 "retrieval of passages: by words, by n-grams of units, and by the vectors that the taught reader gives units"; then
+  # embeddings-SOURCE@N: a passage is as near as its nearest window of N tokens: words' pieces, or units
   systems=(bm25-text embeddings-text@16 tfidf-units)
   [ ! -d "$MODELS/taught" ] || systems+=(embeddings-taught@100)
   for split in dev test; do

@@ -14,7 +14,7 @@ from textside import tables
 from textside.claims import judge_claims
 from textside.options import RESULTS
 from textside.published import GAIN, is_of_languages
-from textside.runs import CONDITION, DECIMALS, read_answers, read_runs
+from textside.runs import CONDITION, is_share, read_answers, read_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ def make_tables(o: Gains) -> list[Table]:
     card = f"over {o.baseline}"
     rows = []
     for (task, arm), gain in scored.gains.items():
-        if scored.metrics.get(task) not in DECIMALS:
+        if is_share(scored.metrics.get(task, "")):  # the mean of the tasks has no entry
             cell = (task, HEAD, arm, CONDITION, None, GAIN)
             rows.append(Row.from_interval(gain.interval, *cell, card=card))
 

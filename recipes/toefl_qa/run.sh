@@ -13,7 +13,7 @@ CONFIG=recipes/toefl_qa/base.yaml
 EXP=exp/toefl_qa
 . recipes/common.sh
 choose_source toefl-qa
-SHIPPED=$(setting shipped) # of smoke.yaml: its codebook, recogniser, and a reader from which training goes on
+SHIPPED=$(setting shipped) # a set whose codebook, recogniser and reader are used; empty: codebook and recogniser are trained here
 MODELS=$EXP/models
 # in the place of that of common.sh: without a training set chance and the longest option alone are evaluated
 has_training_set() { [ -d "$EXP/corpus/train" ] || { echo "left out: $SOURCE has no train" && false; }; }
@@ -51,6 +51,7 @@ if stage 5 "a recogniser: a CTC head on the same encoder, trained on the stories
 fi
 
 if stage 6 "SpeechBERT: audio words and masked words of the stories, then multiple choice; a CTC head segments the words" && has_training_set; then
+  # models/ctc is the recogniser of a shipped set, beside which stage 5 trains a second one, or else that of stage 5
   $LAUNCH speechssl train speechbert "$EXP/corpus" "$EXP/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" --no-spans \
     --config "$CONFIG" --stage speechbert
   $LAUNCH speechssl train choice "$EXP/corpus" "$MODELS/choice-speechbert" --speechbert "$MODELS/speechbert" --encoder "$EXP/encoder" \

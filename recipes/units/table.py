@@ -2,6 +2,11 @@
 
 python recipes/units/table.py EXP
     reads EXP/quality/ARM-READ_OUT-LIST.json, EXP/lists and EXP/answers*/ARM/results.jsonl
+
+A list is EXP/lists/LIST.csv, recordings of some texts by several people or synthesisers, or
+test-voices: questions by unseen voices of espeak-ng. The same-text distance is the number of edits
+between the units of two recordings of one text, over the longer length, and AUC the chance that it
+is smaller than the distance of recordings of two texts.
 """
 
 import re
@@ -23,8 +28,9 @@ WORDS_USED = (
     ("r-spin-(reference|ctc|frames)", "by the teacher; texts of espeak-ng"),
     ("", "by its start"),
 )
-UNKNOWN = {"test-precise": ", speakers not known"}  # its pairs may be of one person
-Measures = dict[str, Any]  # of `units evaluate`
+# list -> end of its label; pairs of test-precise may be of one person
+LABEL_NOTES = {"test-precise": ", speakers not known"}
+Measures = dict[str, Any]  # of `units evaluate`, or minisqa/unit_pairs.py for test-voices
 
 
 def read_quality(exp: Path, lists: list[str]) -> dict[str, dict[str, Measures]]:
@@ -43,9 +49,12 @@ def describe_words(arm: str) -> str:
 
 
 def format_same_text(measures: Measures, group: str) -> str:
-    """Return AUC and same-text distance of the first row whose groups contain a name."""
-    rows = [measures] if "same_text_auc" in measures else measures.get("same_text", [])
-    row = next((r for r in rows if group in r.get("groups", group)), None)
+    """Return AUC and same-text distance: those of the first row of `units evaluate` whose groups
+    contain a name, or the only ones of unit_pairs.py, which are not in a row."""
+    row = measures if "same_text_auc" in measures else None
+    for pair in measures.get("same_text", []):
+        if row is None and group in pair["groups"]:
+            row = pair
     return f"{row['same_text_auc']:.2f} / {row['same_text_distance']:.2f}" if row else "–"
 
 
@@ -66,7 +75,7 @@ def make_quality_table(
     digits = f"{split}-fsdd"
     heads = ["encoder, read-out", "K"]
     for name in names:
-        label = f"{name.removeprefix(split + '-')}{UNKNOWN.get(name, '')}"
+        label = f"{name.removeprefix(split + '-')}{LABEL_NOTES.get(name, '')}"
         heads.append(f"{label}: AUC / same-text distance")
     ratios = {}  # SNRs, each once
     for by_list in quality.values():

@@ -61,6 +61,7 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
         originals = collect_originals(read_squad(original)) if original else None
         splits: dict[str, SplitRecords] = {}
         for split, path in files.items():
+            # offsets of the noisy tests are in SQuAD's text, and not in the transcript
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
             texts = originals if split.startswith("test") else None
             records, paragraphs = make_records(split, read_squad(path), style, report, texts)

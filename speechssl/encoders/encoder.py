@@ -3,7 +3,7 @@
 Layer 0 is the input of the first transformer layer, layer n the output of layer n (fairseq's "layer
 0" is something else). In models whose layers normalise their input (large), the last layer is taken
 before the final norm of the encoder, as in transformers 5 and torchaudio; fairseq and s3prl's
-`hubert_custom` take it after that norm.
+`hubert_custom` take it after that norm. Whisper's last layer is taken after it.
 
 Letters: N samples, T frames, L layers, D width.
 """
@@ -42,8 +42,8 @@ class Engine(Protocol):
         """Return what computes: cpu, cuda, or openvino."""
 
     def statistics(self, wave: torch.Tensor) -> Any:
-        """Return the statistics of the whole utterance, (N,) float32, that are needed to encode a
-        piece of it."""
+        """Return what encoding a piece needs to know of the whole utterance, (N,) float32: the
+        scale and shift of HuBERT's group norm after the first convolution; of others None."""
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
@@ -216,7 +216,9 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
     """View an array as a tensor in the same memory, or of the same file."""
     if isinstance(samples, np.memmap):
         samples = samples.view(np.ndarray)
-        samples.flags.writeable = True  # torch warns otherwise; nothing is written
+        # torch warns of arrays that are read-only; the map of `collect` is copy on write, and
+        # nothing is written
+        samples.flags.writeable = True
     return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
 
 

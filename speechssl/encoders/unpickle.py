@@ -216,7 +216,7 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
         centres = centres.items["array"] if isinstance(centres, Inert) else centres
         centres = np.ascontiguousarray(centres, np.float32)
         if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
-            raise ValueError("its cluster_centers_ are not finite, of the shape (K, D)")
+            raise ValueError("its cluster_centers_ are not finite numbers (K, D)")
     except Exception as error:  # a damaged pickle can raise anything
         raise InputError(
             f"cannot read {path} as a fitted KMeans or MiniBatchKMeans of joblib "

@@ -106,13 +106,14 @@ def test_the_best_annotation_counts_and_text_only_answers_have_no_ff1(corpus, tm
         ("en", (), 100 / 3, 100 / 3),
         ("en", ("p1",), 100 / 3, 500 / 9),
         ("en", ("p0", "p1", "p2"), 0, 100),
-        ("zh", (), 0, 100),
+        ("zh", (), 100 / 3, 100),  # "a boat" has none of the three characters
     ],
 )
 def test_every_word_of_a_passage_that_a_cascade_could_not_recognise_is_missing(
     corpus, tmp_path, language, lost, em, error_rate
 ):
-    """lost: passages that cannot be read. Of the three words of others, "a boat" lacks one."""
+    """lost: passages that cannot be read. Of the three words of others, "a boat" lacks one. The
+    answer "red boat" is right once."""
     if language == "zh":
         change_lines(corpus / "test/questions.jsonl", {"language": "zh"})
         change_lines(corpus / "test/passages.jsonl", {"language": "zh", "text": "他買了"})
@@ -122,8 +123,7 @@ def test_every_word_of_a_passage_that_a_cascade_could_not_recognise_is_missing(
     metric = "cer" if language == "zh" else "wer"
     assert {name for *_, name in scores} == {"ff1", "aos", "em", "f1", metric}
     assert scores["cascade-x", "clean", None, metric] == (pytest.approx(error_rate), 3)
-    if language == "en":
-        assert scores["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
+    assert scores["cascade-x", "clean", None, "em"] == (pytest.approx(em), 3)
 
 
 def test_a_cascade_reads_questions_that_are_only_written_and_others_cannot_be_asked(
@@ -276,7 +276,9 @@ def test_a_system_that_was_trained_on_this_very_split_is_named(corpus, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("texts", "seen"), [(["WHAT did she see", "And he"], "questions"), (["And he?", "Who?"], "")]
+    # one question in common may be chance, two are not
+    ("texts", "seen"),
+    [(["WHAT did she see", "And he"], "questions"), (["And he?", "Who?"], "")],
 )
 def test_a_reader_that_was_trained_on_these_questions_in_another_corpus_is_named(
     corpus, tmp_path, texts, seen

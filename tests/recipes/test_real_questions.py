@@ -143,8 +143,9 @@ def test_mixed_readings_are_not_copied_and_their_card_names_all(mixed):
 def test_parts_of_the_data_are_whole_articles_with_all_their_readings(mixed):
     parts = script("real_questions/curve.py").list_parts(mixed)
     assert len(parts) == 12
-    # 2 passages an article by two voices; 2 * (1 + 2 + 3) questions of every three articles
-    assert (parts[-1].passages, parts[-1].questions) == (12 * 2 * 2, 4 * 12)
+    # Twelve articles of 2 passages, which two voices read. Their questions count once, though two
+    # voices read them: 1, 2 and 3 a passage in every three articles.
+    assert (parts[-1].passages, parts[-1].questions) == (12 * 2 * 2, 4 * 2 * (1 + 2 + 3))
     passages = load_corpus(mixed / "train", "train").passages
     article_of = [name.split("-")[1].split("_")[0] for name in passages]  # "one-7_0" -> "7"
     for part in parts[:-1]:
@@ -162,7 +163,7 @@ def test_a_part_has_about_its_share_of_the_questions(mixed):
 def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():
     curve = script("real_questions/curve.py")
     rng = np.random.default_rng(0)
-    xs = np.array([-3.0, -2.0, -0.9, 0.0])
+    xs = np.array([-3.0, -2.0, -0.9, 0.0])  # log2 of the share of the questions: an eighth ... all
     cells = {}  # 40 questions of 10 passages a place
     for x in xs:
         values = rng.uniform(0, 1, 40).tolist()

@@ -225,7 +225,8 @@ def test_a_standardised_codebook_gives_the_nearest_centroid_of_scaled_features(
     book = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=True)
     frames = np.concatenate(stream_with_huge_dimension)
     scale = frames.astype(np.float64).std(0)
-    centroids = book.centroids * scale  # the book divides those of scaled features by the scale
+    # the book has c / s of each centroid c of scaled features x / s
+    centroids = book.centroids * scale
     distances = np.square((frames / scale)[:, None] - centroids[None]).sum(-1)
     units = book.assign(torch.from_numpy(frames))
     assert (units == distances.argmin(1)).mean() > 0.999

@@ -1,5 +1,5 @@
 """Tests of a local Ray with two workers: it writes the bytes that threads write, lists a bad
-recording, and leaves no thread behind."""
+recording, and leaves no thread behind but those that Ray never ends."""
 
 import os
 import sys
@@ -53,7 +53,8 @@ def test_two_workers_of_ray_give_the_bytes_that_threads_give(
     assert cli.main(["units", "extract", *map(str, arguments), *options]) == 0
     assert not ray.is_initialized()  # the command ends the cluster that it began
     threads_left = {thread.name for thread in set(threading.enumerate()) - threads}
-    # any other that asks Ray for something after `ray.shutdown` would end the program
+    # those of Ray that may never end; any other that asks Ray for something after `ray.shutdown`
+    # would end the program
     assert threads_left <= set(ray_engine.ENDLESS_THREADS)
     assert [line["id"] for line in read_lines(out / "_failed.jsonl")] == ["bad"]
     assert contents(out) == whole

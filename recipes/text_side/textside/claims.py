@@ -1,5 +1,5 @@
-"""Judge whether our results agree with the lectures. A claim compares two starts on the same seeds
-and items, and the interval of their difference decides."""
+"""Judge whether our results agree with Hung-yi Lee's lectures. A claim compares two arms on the
+same seeds and items, and the interval of their difference decides."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import NamedTuple
 from speechssl.results import Table, interval_text
 from speechssl.stats import mean_estimate
 from textside import published as papers
-from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent
+from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent, is_share
 
 AGREEMENT = "What agrees with the lectures"  # title of the table
-MARGIN, MARGIN_NATS = 2.0, 0.2  # points, and nats: a smaller difference counts as none
-# names of readers that were trained on English without a shift: "bilingual", not "mandarin",
+# a smaller difference counts as none: points of a share, nats of a loss
+MARGIN, MARGIN_NATS = 2.0, 0.2
+# arms of readers that were trained on English without a shift: "bilingual", not "mandarin",
 # "bilingual.zero-mean" (trained with a shift) or "bilingual~zero-mean" (shifted when it reads)
 ZERO_SHOT = re.compile(r"(?!mandarin)[^~]+(?<!\.zero-mean)")
 Cells = Mapping[tuple[str, str], Sequence[Run]]  # task, arm -> its runs
@@ -26,7 +27,7 @@ class Claim(NamedTuple):
     part: int  # of the recipe
     says: str
     published: str
-    tasks: tuple[str, ...]
+    tasks: Sequence[str]
     arm: str
     over: str  # the other arm; "": the score itself is compared with 0
     sign: int = 1  # 1: more; -1: less; 0: no more
@@ -78,16 +79,17 @@ def list_language_claims(cells: Cells, tasks: Sequence[str]) -> list[Claim]:
         best = max(layers, key=lambda task: estimate(cells[task, "bilingual"]).value)
         says = "an encoder of two languages has translations close to each other (its best layer)"
         claims.append(Claim(4, says, "a chart", (best,), "bilingual", "random-weights"))
-    for task, reader in cells:
-        if not (papers.OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(reader)):
+    for task, zero_shot in cells:
+        if not (papers.OTHER_LANGUAGE.match(task) and ZERO_SHOT.fullmatch(zero_shot)):
             continue
-        mandarin = "mandarin" if reader == "bilingual" else f"mandarin.{reader}"
+        mandarin = "mandarin" if zero_shot == "bilingual" else f"mandarin.{zero_shot}"
         says = "training on the language itself is better than zero-shot"
-        claims.append(Claim(4, says, "88.7 against 78.8", (task,), mandarin, reader))
-        for shift, trained in (("mean-difference", reader), ("zero-mean", f"{reader}.zero-mean")):
+        claims.append(Claim(4, says, "88.7 against 78.8", (task,), mandarin, zero_shot))
+        shifts = {"mean-difference": zero_shot, "zero-mean": f"{zero_shot}.zero-mean"}
+        for shift, trained in shifts.items():
             tagging = f"{papers.SHIFTED[shift][0]} against {papers.SHIFTED['none'][0]} (tagging)"
             says, arm = f"the {shift} shift helps transfer", f"{trained}~{shift}"
-            claims.append(Claim(4, says, tagging, (task,), arm, reader))
+            claims.append(Claim(4, says, tagging, (task,), arm, zero_shot))
     return claims
 
 
@@ -112,22 +114,22 @@ def is_above(runs: Sequence[Run], floor: Sequence[Run]) -> bool:
 
 
 def judge_claims(runs: Iterable[Run]) -> list[Table]:
-    """Judge every claim whose starts were run; no table where there is none."""
+    """Judge every claim whose arms were run; no table where there is none."""
     cells = group_runs(runs)
     lines = [judge(claim, cells) for claim in list_claims(cells)]
     rows = [line for line in lines if line]
     note = (
         "Ours: score, and difference on the same seeds and items, with 95 % intervals, which "
-        "decide. That there is nothing (no gain, no hill) is confirmed where the interval ends "
-        f"below {MARGIN:g} points or {MARGIN_NATS:g} nats. A score that is not above the floor of "
-        "its task, by the interval of their difference, needs no encoder."
+        "decide. That there is nothing (no gain, no hill on the path of the loss) is confirmed "
+        f"where the interval ends below {MARGIN:g} points or {MARGIN_NATS:g} nats. A score that is "
+        "not above the floor of its task, by the interval of their difference, needs no encoder."
     )
     columns = ("part", "what the lectures say", "task: start", "published", "ours", "agrees?")
     return [Table(AGREEMENT, columns, tuple(rows), note)] if rows else []
 
 
 def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
-    """Return the line of a claim; None where its starts have no seed in common."""
+    """Return the line of a claim; None where its arms have no seed in common."""
     tasks: list[str] = []
     scores, other_scores, gains = [], [], []  # a score a task
     for task in claim.tasks:
@@ -154,8 +156,9 @@ def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
     if claim.over:
         arms += f" against {claim.over}"
         text = f"{ours.value:.{digits}f} against {other.value:.{digits}f}: {text}"
-    margin = MARGIN_NATS if metric in DECIMALS else MARGIN
+    margin = MARGIN if is_share(metric) else MARGIN_NATS
     judgement = decide_claim(claim.sign, *gain.ends, margin)
+    # only tasks of the frozen transformer have floors, and their claims are about one task each
     floor = find_best_floor(cells, tasks[0])
     compares_floor = floor and claim.over not in papers.FLOORS
     if compares_floor and not is_above(cells[tasks[0], claim.arm], cells[tasks[0], floor]):
@@ -169,10 +172,10 @@ def decide_claim(sign: int, low: float | None, high: float | None, margin: float
     difference counts as none."""
     if low is None or high is None:
         return "no interval"
-    if sign == 0 and high < margin:
-        return "yes"
-    if sign == 0 and low > 0:
-        return "no"
+    if sign == 0:
+        if high < margin:
+            return "yes"
+        return "no" if low > 0 else "within the interval"
     low, high = sorted((sign * low, sign * high))
     if low > 0:
         return "yes"

@@ -275,7 +275,8 @@ def _unwrap(paragraph: str) -> str:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph at its punctuation (English and Chinese)."""
+    """Split a paragraph at its punctuation (English and Chinese). Closing quotation marks and
+    brackets at the end of a sentence are lost, but not those at the end of the paragraph."""
     return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
 
 

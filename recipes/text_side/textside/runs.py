@@ -237,9 +237,14 @@ def write_scores(
     return card | {"value": row.value}
 
 
+def is_share(metric: str) -> bool:
+    """Return whether a metric is a share, and not a perplexity or a number of nats."""
+    return metric not in DECIMALS
+
+
 def in_percent(found: Estimate, metric: str) -> Interval:
     """Return an interval in percent, or as it is of metrics that are not shares."""
-    return found.interval if metric in DECIMALS else found.interval.percent
+    return found.interval.percent if is_share(metric) else found.interval
 
 
 # ---- all runs

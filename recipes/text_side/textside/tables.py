@@ -13,7 +13,16 @@ from speechssl.artifacts import read_json
 from speechssl.results import Table, drawn_sentence, interval_text
 from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
 from textside import published as papers
-from textside.runs import DECIMALS, PERPLEXITY, Run, count_steps, estimate, group_runs, in_percent
+from textside.runs import (
+    DECIMALS,
+    PERPLEXITY,
+    Run,
+    count_steps,
+    estimate,
+    group_runs,
+    in_percent,
+    is_share,
+)
 
 EQUAL_LOSS = "Test score at equal training loss"  # title of a table
 Point = tuple[float, float, float]  # steps, training loss, score
@@ -240,7 +249,7 @@ def make_equal_loss_tables(runs: Sequence[Run]) -> list[Table]:
         curves: dict[str, dict[str, list[list[Point]]]] = {}
         for run in runs:
             points = list_points(run.curve)
-            if run.symbols == symbols and run.metric not in DECIMALS and len(points) > 1:
+            if run.symbols == symbols and is_share(run.metric) and len(points) > 1:
                 curves.setdefault(run.task, {}).setdefault(run.arm, []).append(points)
         curves = {task: by_arm for task, by_arm in curves.items() if len(by_arm) > 1}
         arms = papers.sort_arms({arm for by_arm in curves.values() for arm in by_arm})

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.errors import InputError
 from textside import data
+
+from ...files import refused
 
 SYMBOLS = 97  # ids of a vocabulary
 
@@ -122,11 +123,18 @@ def test_a_name_says_how_far_dependencies_reach(name, distance):
 
 
 @pytest.mark.parametrize(
-    "name", ["bigram", "bigram+copy", "shuffle", "nested-4", "shuffle-98", "words"]
+    ("name", "message"),
+    [
+        ("bigram", "imitate a text; give one"),
+        ("bigram+copy", "there is no artificial data"),
+        ("nested-4", "there is no artificial data"),
+        ("words", "there is no artificial data"),
+        ("shuffle", "shuffle-0 needs 0 of the 97 symbols"),
+        ("shuffle-98", "shuffle-98 needs 98 of the 97 symbols"),
+    ],
 )
-def test_unknown_names_and_numbers_beyond_the_vocabulary_are_refused(name):
-    with pytest.raises(InputError):
-        data.make_stream(name, SYMBOLS)
+def test_names_that_are_unknown_or_lack_a_text_or_a_fitting_number_are_refused(name, message):
+    refused(message, data.make_stream, name, SYMBOLS)
 
 
 @pytest.fixture
@@ -152,13 +160,14 @@ def test_a_file_is_a_document_of_paragraphs(folder):
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
+        # the closing quotation mark goes with the blank behind it
         ('He came. "Why?" She left! 3 of 4.5', ["He came.", '"Why?', "She left!", "3 of 4.5"]),
         ("he came . was it dr. ox ? no", ["he came .", "was it dr. ox ?", "no"]),  # recognised
         ("he came.\nthat is all.", ["he came.", "that is all."]),  # a sentence a line
         ("他来了。为什么？走吧", ["他来了。", "为什么？", "走吧"]),
     ],
 )
-def test_sentences_end_with_their_marks(text, sentences):
+def test_a_paragraph_is_split_where_sentences_end(text, sentences):
     assert data.split_sentences(text) == sentences
 
 

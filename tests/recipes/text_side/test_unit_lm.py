@@ -166,6 +166,7 @@ def test_the_likelier_of_two_is_spotted_and_a_draw_is_half_right():
     items, words = spot_the_word(lm, list_spoken_words())
     assert len(items) == len(UNITS) * len(VOICES)
     assert words[0] == "one"
+    # gold, which is 1, and predicted: 1 where the word is likelier, 0.5 in a draw
     assert items["one-a"] == (1.0, 1.0)
     assert items["two-a"] == (1.0, 0.5)  # 3 4 3 is the same backwards
 
@@ -177,6 +178,7 @@ def test_the_same_word_by_another_voice_is_nearer_than_another_word():
 
 
 def test_a_non_word_of_the_same_units_is_as_near_to_a_model_without_order():
+    # without a seed no other word is drawn: it is the word's own non-word
     items, _ = same_different(Bigram([], SYMBOLS), list_spoken_words(), seed=None)
     assert {score for _, score in items.values()} == {0.5}
 
@@ -275,10 +277,11 @@ def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known():
     stressed = ("p", "'a", "t")
     pairs = dict.fromkeys([*list_neighbours(pat), *list_neighbours(bad)], 1)
     pair = make_non_word("", stressed, pairs, real={pat})
-    assert pair.other == ("b", "'a", "t")  # of equally frequent ones the first
+    assert pair.other == ("b", "'a", "t")  # all pairs are equally frequent: the first place
     assert pair.place == 0
     assert make_non_word("", stressed, pairs, real={pat, bat, pad}) is None
-    # "pad" is now as frequent as "pat"
+    # the non-word whose neighbours are about as frequent as the word's is taken: those of "pat" and
+    # "pad" are now, those of "bat" are rarer
     frequent = pairs | dict.fromkeys([("#", "p"), ("p", "a"), ("t", "#"), ("d", "#")], 50)
     assert make_non_word("", stressed, frequent, real={pat}).other == ("p", "'a", "d")
 
@@ -298,7 +301,9 @@ def test_the_commonest_words_get_non_words_that_no_word_sounds_like():
     refused("give fewer --words or --phones", choose_pairs, {"silver": 1}, 4, 4, [])
 
 
-@pytest.mark.parametrize("changes", [{"length": 131}, {"start": "BERT"}, {"split": "test"}])
+@pytest.mark.parametrize(
+    "changes", [{"length": POSITIONS + 1}, {"start": "BERT"}, {"split": "test"}]
+)
 def test_what_does_not_fit_is_refused_and_leaves_nothing(changes, units, gpt, checkpoint, tmp_path):
     start = str(checkpoint("BERT")) if "start" in changes else gpt
     with pytest.raises(InputError):
