@@ -42,8 +42,9 @@ class Engine(Protocol):
         """Return what computes: cpu, cuda, or openvino."""
 
     def statistics(self, wave: torch.Tensor) -> Any:
-        """Return what encoding a piece needs to know of the whole utterance, (N,) float32: the
-        scale and shift of HuBERT's group norm after the first convolution; of others None."""
+        """Return what encoding a piece needs to know of the whole utterance, (N,) float32, such as
+        the scale and shift of HuBERT's group norm after the first convolution; None where it needs
+        nothing."""
 
     def states(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]

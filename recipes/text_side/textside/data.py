@@ -275,8 +275,8 @@ def _unwrap(paragraph: str) -> str:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph at its punctuation (English and Chinese). Closing quotation marks and
-    brackets at the end of a sentence are lost, but not those at the end of the paragraph."""
+    """Split a paragraph at its punctuation (English and Chinese). In English, closing
+    quotation marks and brackets between two sentences are lost; in Chinese they begin the next."""
     return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
 
 
