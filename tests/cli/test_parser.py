@@ -93,6 +93,8 @@ def test_underscores_and_dashes_mean_the_same():
         ("--cuont 3", "there is no option --cuont; did you mean --count?"),
         ("--count 0", "--count: 0 is out of range; give a number from 1"),
         ("--random-units 1.5", "out of range; give a number from 0 to 1"),
+        ("--rate 0", "--rate: 0 is out of range; give a number above 0"),
+        ("--portion 0", "--portion: 0 is out of range; give a number above 0 to 1"),
         ("--rate nan", "nan is not a finite number"),
         ("--count many", "--count: invalid int value: 'many'"),
         ("--kind c", "--kind: invalid choice: 'c'"),
