@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What a set of models answers, on test sets that this script makes: the tables of RESULTS.md, README's figure. Nothing is trained.
+# What a set of models answers, on test sets that this script makes: most tables of RESULTS.md, retrieval of recipes/minisqa. Nothing is trained.
 # Run from the repository root. Finished work is skipped; a killed run continues with the same command.
-#   bash recipes/units/measure.sh                                                     what ships: some two hours of a core
+#   bash recipes/units/measure.sh                                                     what ships: some three hours of a core (estimate)
 #   bash recipes/units/measure.sh recipes/units/measure-smoke.yaml exp/measure-smoke  almost nothing, only to show that it runs
 # Environment:
 #   MODELS=FOLDER   models to measure (default: the set that the configuration names)
 #   KITCHEN=FILE    a recording of noise as in run.sh; without it the column is left out
-#   CARDS=FOLDER    a folder of models whose cards get the scores, from which the figure is drawn (EXP/results.svg)
+#   CARDS=FOLDER    a folder of models whose cards get the scores, from which the right half of README's figure is drawn (EXP/results.svg)
 CONFIG=recipes/units/measure.yaml
 EXP=exp/measure
 . recipes/common.sh
@@ -64,7 +64,7 @@ if stage 5 "comparisons: paired differences, and where the lines cross"; then
   done
 fi
 
-if stage 6 "the passage that a question is about, among all of a test set"; then
+if stage 6 "the passage that a question is about, among the first of every test set"; then
   for name in "${SETS[@]}"; do
     python recipes/minisqa/retrieval.py "$EXP/$name" "$EXP/retrieval-$name" --models "$MODELS" --config "$CONFIG" --stage retrieval
   done

@@ -1,10 +1,10 @@
 """Make the encoder that ships, rounded to int8, with its codebooks: a folder to be copied to
 speechssl/models/.
 
-    python recipes/units/ship.py EXP ARM READ_OUT OUT CONFIG
+    python recipes/units/ship.py EXP ARM BOOK OUT CONFIG
         e.g. exp/units r-spin-reference labels exp/units/people-en base.yaml
 
-EXP/ARM/READ_OUT-out.safetensors becomes words.safetensors, and EXP/ARM/known-out.safetensors, the
+EXP/ARM/BOOK-out.safetensors becomes words.safetensors, and EXP/ARM/known-out.safetensors, the
 codebook of the readers' units, becomes units.safetensors where there is one. CONFIG is the name of
 the configuration, for the cards. The card of a codebook gets the hash of the rounded weights as
 `encoder`, keeps that of the weights before rounding as `made_for`, and gets the scores that stage 5
@@ -49,7 +49,7 @@ def print_size(folder: Path) -> None:
     print(f"{folder}: {size / 1e6:.1f} MB")
 
 
-def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
+def main(exp: Path, arm: str, book: str, out: Path, config: str) -> None:
     attribution = [
         "speech by espeak-ng (MiniSQA) and flite",
         "Free Spoken Digit Dataset, CC BY-SA 4.0",
@@ -82,7 +82,7 @@ def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
     card = read_json(encoder / "card.json") | {"files": file_hashes(encoder)}
     write_json(encoder / "card.json", card | facts | {"corpus": corpus})
     rounded = load_encoder(encoder).hash
-    for name, labels in {"words": read_out, "units": "known"}.items():
+    for name, labels in {"words": book, "units": "known"}.items():
         path = exp / arm / f"{labels}-out.safetensors"
         if not path.is_file():
             continue
@@ -98,5 +98,5 @@ def main(exp: Path, arm: str, read_out: str, out: Path, config: str) -> None:
 
 
 if __name__ == "__main__":
-    _, exp, arm, read_out, out, config = sys.argv
-    main(Path(exp), arm, read_out, Path(out), config)
+    _, exp, arm, book, out, config = sys.argv
+    main(Path(exp), arm, book, Path(out), config)

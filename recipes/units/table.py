@@ -1,7 +1,7 @@
 """Print the tables of recipes/units: measures of units on every list, and FF1 of DUAL.
 
 python recipes/units/table.py EXP
-    reads EXP/quality/ARM-READ_OUT-LIST.json, EXP/lists and EXP/answers*/ARM/results.jsonl
+    reads EXP/quality/ARM-BOOK-LIST.json, EXP/lists and EXP/answers*/ARM/results.jsonl
 
 A list is EXP/lists/LIST.csv, recordings of some texts by several people or synthesisers, or
 test-voices: questions by unseen voices of espeak-ng. The same-text distance is the number of edits
@@ -34,7 +34,7 @@ Measures = dict[str, Any]  # of `units evaluate`, or minisqa/unit_pairs.py for t
 
 
 def read_quality(exp: Path, lists: list[str]) -> dict[str, dict[str, Measures]]:
-    """Return arm and read-out -> list -> measures."""
+    """Return arm and codebook -> list -> measures."""
     quality: dict[str, dict[str, Measures]] = defaultdict(dict)
     for path in sorted((exp / "quality").glob("*.json")):
         name = next(name for name in lists if path.stem.endswith(f"-{name}"))

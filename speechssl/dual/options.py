@@ -122,10 +122,10 @@ class TrainDual:
     """train DUAL's reader on extracted units
 
     A text encoder is trained to find the answer to a question in the units of a passage, without a
-    transcript (the units that ship learned from parallel readings of known text, through Whisper's
-    clusters). UNITS is the output of `speechssl units extract` with --split train. Its card records
-    encoder and codebook, so no speech encoder is loaded. A killed run resumes with the same
-    command. --eval-every needs the units of --eval-split in UNITS as well.
+    transcript (the units of people-en learned from parallel readings of known text, through
+    Whisper's clusters). UNITS is the output of `speechssl units extract` with --split train. Its
+    card records encoder and codebook, so no speech encoder is loaded. A killed run resumes with the
+    same command. --eval-every needs the units of --eval-split in UNITS as well.
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
