@@ -3,7 +3,8 @@ dev.json.
 
     python recipes/odsqa/questions.py OUT FILE [FILE ...] --test DRCD_dev.json
 
-Articles are shuffled; of every ten the first is dev, the others train. Passages that share 20
+Articles are shuffled; of every ten the first is dev, the others train. OUT/short has the same
+without CMRC 2018, whose answers are three times as long as the others'. Passages that share 20
 characters in a row with a passage of --test, in whatever forms, are left out. DRCD's files share
 articles: known.txt has the ids of the passages of --test that are of an article of train.
 """
@@ -18,6 +19,7 @@ from speechssl.data.squad import Paragraph, read_squad
 from speechssl.text import normalise
 
 SHARED = 20  # characters in a row
+LONG_ANSWERS = "cmrc2018"  # begins the names of CMRC's files
 fold_forms = partial(normalise, language="zh", digits=False)
 
 
@@ -45,16 +47,24 @@ def write_split(path: Path, paragraphs: list[Paragraph]) -> None:
 def main(options: Namespace) -> None:
     test = read_squad(options.test)
     test_runs = set().union(*map(find_runs, test))
-    paragraphs = [paragraph for path in options.files for paragraph in read_squad(path)]
+    paragraphs: list[Paragraph] = []
+    short: set[Paragraph] = set()  # those whose answers are short
+    for path in options.files:
+        of_file = read_squad(path)
+        paragraphs += of_file
+        if not path.name.startswith(LONG_ANSWERS):
+            short.update(of_file)
     allowed = [p for p in paragraphs if test_runs.isdisjoint(find_runs(p))]
     titles = sorted({fold_forms(p.title) for p in allowed})
     random.Random(options.seed).shuffle(titles)
     dev_titles = set(titles[::10])
     train_titles = set(titles) - dev_titles
-    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "short").mkdir(parents=True, exist_ok=True)
     for split, titles_of_split in (("train", train_titles), ("dev", dev_titles)):
         of_split = [p for p in allowed if fold_forms(p.title) in titles_of_split]
         write_split(options.out / f"{split}.json", of_split)
+        of_short = [p for p in of_split if p in short]
+        write_split(options.out / "short" / f"{split}.json", of_short)
     known = [p.id for p in test if fold_forms(p.title) in train_titles]
     (options.out / "known.txt").write_text("".join(f"{name}\n" for name in known))
     left_out = len(paragraphs) - len(allowed)

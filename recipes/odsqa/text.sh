@@ -5,6 +5,8 @@
 # /data has, anywhere below it: DRCD_test.json (and DRCD_training.json), cmrc2018*.json, xquad.zh.json, which train; DRCD_dev.json and
 # ODSQA_*_test-v1.1.json, which test.
 # Environment:
+#   ENGLISH=FOLDER          a prepared corpus of English questions; without it the readers that learn from them alone are left out:
+#                           speechssl prepare squad SQUAD FOLDER
 #   SPEECHSSL_MODELS=FOLDER checkpoints as FOLDER/intfloat/multilingual-e5-small, if the hub cannot be reached
 CONFIG=recipes/odsqa/text.yaml
 EXP=exp/odsqa-text
@@ -13,7 +15,39 @@ EXP=exp/odsqa-text
 where to get them)"
 SOURCE=$(realpath "$SOURCE") # links into it are made below EXP
 find_files() { find -L "$SOURCE" -type f \( "$@" \) | sort; } # tests of find, joined by -o
-MODELS=$EXP/models
+# A reader is what it learns, and what is added to its states:
+#   all              all Mandarin questions
+#   last             then those with short answers once more
+#   english          English questions alone
+#   mean-difference  the same, where Mandarin's mean state is replaced by that of English
+#   zero-mean        English questions, with the mean of either language taken away
+READERS=
+for reader in $(setting readers); do
+  case $reader in
+    all | last) READERS="$READERS $reader" ;;
+    *) [ -z "${ENGLISH:-}" ] || READERS="$READERS $reader" ;;
+  esac
+done
+ENCODER=$(setting text-encoder)
+models() { # READER: prints the folder of its model
+  [ "$1" != mean-difference ] || set -- english
+  echo "$EXP/models/$1"
+}
+shift_of() { # READER: prints the file of its shift for Mandarin
+  echo "$EXP/shifts/$1.safetensors"
+}
+train() { # READER CORPUS SECTION [OPTION ...]
+  $LAUNCH speechssl train text-qa "$2" "$(models "$1")/text-qa" --config "$CONFIG" --stage "$3" "${@:4}"
+}
+write_shift() { # FILE FIRST SECOND ENCODER METHOD
+  python recipes/text_side/vector.py "$2" "$3" "$4" "$1" --method "$5" --config "$CONFIG" --stage vector
+}
+evaluate() { # READER CORPUS CORPUS_SPLIT SPLIT SYSTEM: EXP/answers/READER/SPLIT
+  local options=()
+  case $1 in mean-difference | zero-mean) options=(--shift "$(shift_of "$1")") ;; esac
+  speechssl evaluate qa "$2" "$EXP/answers/$1/$4" --models "$(models "$1")" --split "$3" --systems "$5" "${options[@]}" \
+    --config "$CONFIG" --stage evaluate
+}
 
 if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA"; then
   mapfile -t training < <(find_files -name 'DRCD_test*.json' -o -name 'DRCD_training*.json' -o -name 'cmrc2018*.json' -o -name 'xquad.zh.json')
@@ -23,29 +57,45 @@ if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA";
 ODSQA_textq_test-v1.1.json, or what trains: DRCD_test.json, cmrc2018_dev.json, xquad.zh.json"
   [ -f "$EXP/questions/dev.json" ] || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
   speechssl prepare squad "$EXP/questions" "$EXP/corpus" --language zh
+  speechssl prepare squad "$EXP/questions/short" "$EXP/corpus-short" --language zh
   speechssl prepare drcd "$drcd" "$EXP/drcd"
   mkdir -p "$EXP/tests"
   for file in "$drcd" "${odsqa[@]}"; do ln -sf "$file" "$EXP/tests"; done
   speechssl prepare odsqa "$EXP/tests" "$EXP/odsqa"
 fi
 
-if stage 2 "text QA"; then
-  name=$(setting text-encoder)
-  case $name in intfloat/multilingual-e5-small) python recipes/fetch.py "${name#*/}" ;; esac
-  $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/text-qa" --text-encoder "$name" --config "$CONFIG" --stage text-qa
+if stage 2 "text QA on Mandarin questions"; then
+  case $ENCODER in intfloat/multilingual-e5-small) python recipes/fetch.py "${ENCODER#*/}" ;; esac
+  train all "$EXP/corpus" text-qa --text-encoder "$ENCODER"
+  [[ " $READERS " != *" last "* ]] || train last "$EXP/corpus-short" last --text-encoder "$ENCODER" --start "$(models all)/text-qa"
 fi
 
-if stage 3 "evaluation: EXP/written, DRCD as text; EXP/SPLIT, the transcripts"; then
-  for folder in "$EXP"/odsqa/*/; do
-    split=$(basename "$folder")
-    speechssl evaluate qa "$EXP/odsqa" "$EXP/$split" --models "$MODELS" --split "$split" --systems cascade-given \
-      --config "$CONFIG" --stage evaluate
-    speechssl report "$EXP/$split" "$EXP/odsqa" --split "$split"
+if [ -n "${ENGLISH:-}" ] && stage 3 "text QA on English questions, as it is and with shifts"; then
+  for reader in $READERS; do
+    case $reader in
+      english) train english "$ENGLISH" english --text-encoder "$ENCODER" ;;
+      mean-difference) write_shift "$(shift_of mean-difference)" "$ENGLISH" "$EXP/corpus" "$(models english)/text-qa" mean-difference ;;
+      zero-mean)
+        write_shift "$(shift_of zero-mean-english)" "$EXP/corpus" "$ENGLISH" "$ENCODER" zero-mean
+        train zero-mean "$ENGLISH" english --text-encoder "$ENCODER" --shift "$(shift_of zero-mean-english)"
+        write_shift "$(shift_of zero-mean)" "$ENGLISH" "$EXP/corpus" "$(models zero-mean)/text-qa" zero-mean
+        ;;
+    esac
   done
-  speechssl evaluate qa "$EXP/drcd" "$EXP/written" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
-  speechssl evaluate qa "$EXP/corpus" "$EXP/written-dev" --models "$MODELS" --split dev --systems text --config "$CONFIG" --stage evaluate
 fi
 
-if stage 4 "the table: all articles, those that training does not know, by the errors of a passage"; then
+if stage 4 "evaluation: EXP/answers/READER/written, DRCD as text; .../SPLIT, the transcripts; .../dev, questions with short answers"; then
+  for reader in $READERS; do
+    evaluate "$reader" "$EXP/corpus-short" dev dev text
+    evaluate "$reader" "$EXP/drcd" dev written text
+    for folder in "$EXP"/odsqa/*/; do
+      split=$(basename "$folder")
+      evaluate "$reader" "$EXP/odsqa" "$split" "$split" cascade-given
+      speechssl report "$EXP/answers/$reader/$split" "$EXP/odsqa" --split "$split"
+    done
+  done
+fi
+
+if stage 5 "the table: all articles, those that training does not know, by the errors of a passage"; then
   python recipes/odsqa/text_table.py "$EXP"
 fi

@@ -1,9 +1,9 @@
-"""Make the table of text.sh: EM, F1 and CER on DRCD as text and on ODSQA's transcripts, of all
-articles, of those that training does not know, and by the errors of a passage.
+"""Make the table of text.sh: EM, F1 and CER of each reader on DRCD as text and on ODSQA's
+transcripts, of all articles, of those that training does not know, and by the errors of a passage.
 
 python recipes/odsqa/text_table.py EXP
-    reads EXP/questions/known.txt and the scores of EXP/written and EXP/test-*; writes
-    EXP/table.json and prints it
+    reads EXP/questions/known.txt and EXP/answers/READER/SPLIT/scores; writes EXP/table.json and
+    prints it
 """
 
 import sys
@@ -16,6 +16,7 @@ from speechssl.artifacts import write_json
 from speechssl.results import Table, interval_text
 from speechssl.stats import BootstrapUnits, Interval, mean_interval, ratio_interval
 
+MANDARIN = ("all", "last")  # readers that learned from Mandarin questions
 BOUNDS = (0.0, 0.1, 0.2, 0.3, 2.0)  # CER of a passage
 # DRCD's development set as text, EM / F1 (arXiv 1909.09587)
 PUBLISHED = "Chinese BERT 82.0 / 89.1, QANet 66.1 / 78.1, mBERT from English questions 63.3 / 78.8"
@@ -42,7 +43,10 @@ def measure(scores: pd.DataFrame, system: str) -> list[Interval | None]:
 def select_parts(scores: pd.DataFrame, system: str, known: set[str]) -> dict[str, pd.DataFrame]:
     """Select the scores of all articles, of those not in training, and of passages by their CER.
     known: ids of the passages of an article of training."""
-    parts = {"all": scores, "articles not in training": scores[~scores["passage"].isin(known)]}
+    parts = {"all": scores}
+    is_known = scores["passage"].isin(known)
+    if is_known.any():
+        parts["articles not in training"] = scores[~is_known]
     rate = scores["passage_errors"] / scores["passage_words"]
     if system != "text":
         for low, high in pairwise(BOUNDS):
@@ -54,14 +58,14 @@ def select_parts(scores: pd.DataFrame, system: str, known: set[str]) -> dict[str
 def main(exp: Path) -> None:
     known = set((exp / "questions/known.txt").read_text().split())
     rows: list[tuple[str, ...]] = []
-    for path in sorted(exp.glob("*/scores/*/clean.parquet")):  # SPLIT/scores/SYSTEM/clean.parquet
-        split, system = path.parts[-4], path.parts[-2]
-        if split == "written-dev":
-            continue
-        for label, scores in select_parts(pd.read_parquet(path), system, known).items():
+    for path in sorted(exp.glob("answers/*/*/scores/*/clean.parquet")):
+        reader, split, _, name = path.parts[-5:-1]
+        system = name.partition("~")[0]  # without the name of a shift
+        known_to_reader = known if reader in MANDARIN else set()
+        for label, scores in select_parts(pd.read_parquet(path), system, known_to_reader).items():
             cells = map(interval_text, measure(scores, system))
-            rows.append((split, system, label, str(len(scores)), *cells))
-    columns = ("read", "system", "part", "questions", "EM", "F1", "CER")
+            rows.append((reader, split, label, str(len(scores)), *cells))
+    columns = ("reader", "read", "part", "questions", "EM", "F1", "CER")
     note = f"Percent; 95 % intervals draw articles. Published, as text: {PUBLISHED}."
     table = Table("Text QA on real Mandarin questions", columns, tuple(rows), note)
     write_json(exp / "table.json", table.values)

@@ -19,6 +19,7 @@ import soundfile
 
 from speechssl.artifacts import read_json
 from speechssl.checkpoints import model_folder
+from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
@@ -174,7 +175,7 @@ def test_toefl_qa_as_text(tmp_path):
     assert len(rows) == 6
 
 
-def write_mandarin(path, number, context, question, answer):
+def write_question(path, number, context, question, answer):
     """Write one question about one passage as DRCD does."""
     answers = [{"id": "1", "text": answer, "answer_start": context.index(answer)}]
     asked = {"id": f"{number}-1-1", "question": question, "answers": answers}
@@ -184,31 +185,42 @@ def write_mandarin(path, number, context, question, answer):
     path.write_text(json.dumps({"data": [article]}), encoding="utf-8")
 
 
+@long
 def test_odsqa_as_text(tmp_path):
     source = tmp_path / "source"
-    names = ("DRCD_test.json", "cmrc2018_dev.json", "cmrc2018_trial.json", "xquad.zh.json")
+    names = ("cmrc2018_dev.json", "cmrc2018_trial.json", "DRCD_test.json", "xquad.zh.json")
     for number, name in enumerate(names):
         context = f"王先生住在台北，有{number}只猫，也有一个很大的房子。"
-        write_mandarin(source / name, number, context, "王先生住在哪里?", "台北")
+        write_question(source / name, number, context, "王先生住在哪里?", "台北")
     context = "李先生住在臺南。"
-    write_mandarin(source / "DRCD_dev.json", 0, context, "李先生住在哪裡?", "臺南")
+    write_question(source / "DRCD_dev.json", 0, context, "李先生住在哪裡?", "臺南")
     context = "李先生住在台男。"
-    write_mandarin(source / "ODSQA_textq_test-v1.1.json", 0, context, "李先生住在哪裡?", "台")
+    write_question(source / "ODSQA_textq_test-v1.1.json", 0, context, "李先生住在哪裡?", "台")
     exp = tmp_path / "exp"
-    run("odsqa/text.sh", "recipes/odsqa/text-smoke.yaml", str(exp), str(source))
+    context = "Anna lives in Paris. She has a cat and a large house."
+    squad = tmp_path / "squad/train.json"
+    write_question(squad, 0, context, "Where does Anna live?", "Paris")
+    assert main(["prepare", "squad", str(squad), str(tmp_path / "english")]) == 0
+    arguments = ("recipes/odsqa/text-smoke.yaml", str(exp), str(source))
+    run("odsqa/text.sh", *arguments, ENGLISH=str(tmp_path / "english"))
     counts = [len(load_corpus(exp / "corpus", split).questions) for split in ("train", "dev")]
     assert counts == [3, 1]
-    assert read_systems(exp / "written/results.jsonl") == {"text"}
-    assert read_systems(exp / "test-textq/results.jsonl") == {"cascade-given"}
+    readers = {"all", "last", "english", "mean-difference", "zero-mean"}
+    for reader in readers:
+        shift = f"~{reader}" if reader in ("mean-difference", "zero-mean") else ""
+        for split, system in (("written", "text"), ("test-textq", "cascade-given")):
+            results = exp / f"answers/{reader}/{split}/results.jsonl"
+            assert read_systems(results) == {system + shift}
     rows = read_json(exp / "table.json")["rows"]
-    assert {row[0] for row in rows} == {"written", "test-textq"}
+    assert {row[0] for row in rows} == readers
+    assert {row[1] for row in rows} == {"written", "test-textq", "dev"}
 
 
 @long
 def test_odsqa(tmp_path):
     source = tmp_path / "source"
     context = "王先生住在台北。"
-    write_mandarin(source / "ODSQA_textq_test-v1.1.json", 1, context, "王先生住在哪裡?", "台北")
+    write_question(source / "ODSQA_textq_test-v1.1.json", 1, context, "王先生住在哪裡?", "台北")
     smoke("odsqa", tmp_path / "exp", str(source))
     exp = tmp_path / "exp"
     for reader in ("plain", "pinyin", "zero-shot"):
