@@ -82,7 +82,7 @@ def test_a_bad_upload_is_refused_by_a_sentence_without_its_folder(
         (tmp_path / name).write_bytes(written)
     else:
         soundfile.write(tmp_path / name, written, 16_000)
-    message = refused("", read_upload, tmp_path / name, part, LIMITS)
+    message = refused(None, read_upload, tmp_path / name, part, LIMITS)
     assert expected in message
     assert f"the {part} ({name})" in message
     assert str(tmp_path) not in message

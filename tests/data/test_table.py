@@ -154,7 +154,7 @@ def test_cells_of_which_one_would_be_lost_are_refused(tmp_path, passage, questio
     sound = {"array": 0.1 * np.sin(np.arange(16_000)), "sampling_rate": 16_000}
     passages = [{"id": "p", "text": "a b", "audio": sound} | passage]
     questions = [{"id": "q", "passage": "p", "text": "what", "context": "a b"} | question]
-    assert message in refused("", make_corpus, tmp_path / "out", {"test": (passages, questions)})
+    assert message in refused(None, make_corpus, tmp_path / "out", {"test": (passages, questions)})
 
 
 def test_a_csv_with_semicolons(tmp_path):
