@@ -31,6 +31,8 @@ try:
 except ImportError:  # Windows, where locks do nothing
     fcntl = None  # type: ignore[assignment]
 
+UMASK = os.umask(0)  # it can be read only by setting it
+os.umask(UMASK)
 CARD = "card.json"
 MADE_FROM = "made_from.json"  # the record of a stage
 CORPUS_RECORD = "settings.json"  # the record of a stage that prepares a corpus
@@ -50,6 +52,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
     try:
         with name_refused_file(path):
             yield temporary
+            if temporary.is_file():
+                temporary.chmod(0o666 & ~UMASK)  # safetensors writes files for their owner alone
             os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

@@ -51,11 +51,12 @@ from speechssl.units.features import make_extractor
 Audio = Path | str | np.ndarray
 T = TypeVar("T")
 
-# what to say where the models do not know people's voices; {} is an entry of READER_HINTS
+# what to say of models that learned from generated speech; {} is an entry of READER_HINTS
 RECOGNISER_HINT = (
-    "These models have heard little but synthesised speech. For recordings of people name a "
-    "recogniser (--recogniser openai/whisper-base){}."
+    "These models know little but sentences of a text generator, read by synthesisers. For other "
+    "speech name a recogniser (--recogniser openai/whisper-base){}."
 )
+CONFIDENCE = "confidence ranks the answers of one system; it is no probability of being right"
 READER_HINTS = {
     "en": "",
     "zh": " and a reader of Mandarin (--reader deepset/xlm-roberta-base-squad2)",
@@ -254,7 +255,11 @@ class QA:
         """
         self.language = language_of(language)
         folder = model_folder(models)
-        names = _choose_systems(folder, systems, recogniser, self.language)
+        self.advice = ""  # one sentence, where the models know synthetic speech alone
+        if systems is None and recogniser is None and is_synthetic(folder / "encoder"):
+            self.advice = RECOGNISER_HINT.format(READER_HINTS[self.language])
+            tqdm.write(self.advice, file=sys.stderr)
+        names = _choose_systems(folder, systems, recogniser)
         # named=False: systems are called after their recognisers alone
         reading = ReaderOptions(str(reader) if reader else None, null_threshold, named=False)
         self.systems: list[System] = load_systems(
@@ -351,13 +356,10 @@ def answer(
 
 
 def _choose_systems(
-    folder: Path, systems: Sequence[str] | str | None, recogniser: str | None, language: str
+    folder: Path, systems: Sequence[str] | str | None, recogniser: str | None
 ) -> list[str]:
-    """Return the names of the systems to ask. Where the user names no system and the models know
-    synthetic speech alone, say on stderr that recordings of people need a recogniser."""
+    """Return the names of the systems to ask."""
     if systems is None and recogniser is None:
-        if is_synthetic(folder / "encoder"):
-            tqdm.write(RECOGNISER_HINT.format(READER_HINTS[language]), file=sys.stderr)
         return default_systems(folder)
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []

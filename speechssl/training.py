@@ -414,6 +414,8 @@ def _train(
     )
     if processes() > 1:  # Trainer would give all processes one seed, and so the same dropout
         torch.manual_seed(options.seed * processes() + rank())
+    if last and is_main():
+        tqdm.write(f"{watch.path.parent.parent}: goes on from step {step}", file=sys.stderr)
     # Trainer prints its log, which is progress and no result
     with redirect_stdout(sys.stderr if is_main() else sys.stdout):
         trainer.train(resume_from_checkpoint=str(last) if last else None)

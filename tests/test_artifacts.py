@@ -31,6 +31,14 @@ def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path):
     assert os.listdir(path.parent) == ["x.txt"]
 
 
+def test_a_file_that_a_library_wrote_for_its_owner_alone_can_be_read_by_others(tmp_path):
+    (tmp_path / "plain").touch()
+    with replacing(tmp_path / "model.safetensors") as temporary:
+        temporary.touch(0o600)
+    modes = [(tmp_path / name).stat().st_mode for name in ("plain", "model.safetensors")]
+    assert modes[0] == modes[1]
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_failure_keeps_the_old_file_and_leaves_nothing_behind(tmp_path, error):
     path = tmp_path / "x.txt"

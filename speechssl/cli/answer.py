@@ -20,7 +20,6 @@ from speechssl.text import language_of
 if TYPE_CHECKING:
     from speechssl.pipelines import Detail
 
-CONFIDENCE = "confidence ranks the answers of one system; it is no probability of being right"
 LISTENS = "can only listen; record the question"
 
 
@@ -32,7 +31,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     language_of(o.language)  # raises InputError before models are loaded
     passage = read_recording(o.passage)
     contents = [read_question(question) for question in o.question]  # samples or texts
-    from speechssl.pipelines import QA  # loads torch, which takes seconds
+    from speechssl.pipelines import CONFIDENCE, QA  # loads torch, which takes seconds
 
     qa = QA(
         models=o.models,

@@ -25,9 +25,9 @@ class AnswerQuestions:
     question.
 
     Without --systems: dual and cascade-ctc, whichever of them --models has. The models that ship
-    have heard little but synthesised speech: for recordings of people give --recogniser, whose
-    cascade then comes first. Its reader is the one that ships, which knows real questions, or
-    --reader.
+    know little but sentences of a text generator, read by synthesisers: for other speech give
+    --recogniser, whose cascade then comes first. Its reader is the one that ships, which knows real
+    questions, or --reader.
 
     The confidence, 0 to 1, is the share of the chosen span in a softmax over the best span of every
     window of the passage and "no answer". It is no probability of being right: in a short passage,

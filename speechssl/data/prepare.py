@@ -70,7 +70,8 @@ Remark = tuple[str, str]  # what was found, and what was done about it
 NO_RECORDINGS = ("questions of a split without recordings", "text only unless --speak reads them")
 RENAMED = ("ids that occur twice", "the later one has a number behind it")
 EMPTY = ("empty answers", "left out")
-BY_TEXT = ("answers whose offset does not match", "kept without it")
+BY_TEXT = ("answers whose offset does not match", "kept without their offsets")
+IMPOSSIBLE = ("questions marked impossible that have answers", "these answers are left out")
 UNTIMED = "no times; scored by text only"  # second part of a remark
 # reasons why items of several corpora are set aside
 NO_QUESTION = "its question is empty and there is no recording of it"
@@ -78,12 +79,15 @@ NO_TEXT = "there is neither a recording nor a text of it"
 NOT_FOUND = "its recording is not in the source"
 UNUSABLE = "its recording cannot be used"
 ITS_PASSAGE = "its passage is set aside"
-NOT_RECORDED: Attached = {"reason": "it has no recording, and others have"}
+NOT_RECORDED: Attached = {
+    "reason": "it has no recording, and others have; add it, or give --no-audio"
+}
 # A single file with one of these suffixes is not copied: its header states the exact length, and
 # the length of an MP3 may be an estimate.
 STAYS = (".wav", ".flac")
 # So few recordings are read by this process: worker processes would take longer to start.
 FEW = 8
+EXAMPLES = 5  # ids of items that a report names of a remark
 # seconds by which a time may lie beyond its recording, since decoders differ; it is then clipped
 SLACK = 0.1
 K = TypeVar("K")
@@ -111,6 +115,7 @@ class PrepareReport:
     remarks: Counter[tuple[str, Remark]] = field(
         default_factory=Counter
     )  # (split, remark) -> items
+    examples: dict[tuple[str, Remark], list[str]] = field(default_factory=dict)  # ids of some
     # lines of set_aside.jsonl; a line with a `count` stands for so many items
     aside: list[dict[str, Any]] = field(default_factory=list)
     read: Counter[tuple[str, Kind]] = field(default_factory=Counter)  # (split, kind) -> items
@@ -124,10 +129,16 @@ class PrepareReport:
         set_aside.jsonl."""
         self.aside.append({"split": split, "kind": kind, "id": name, "reason": reason, **more})
 
-    def remark(self, split: str, what: str, done: str, number: int = 1) -> None:
+    def remark(
+        self, split: str, what: str, done: str, number: int = 1, name: str | None = None
+    ) -> None:
         """Remark on something odd about an item that is kept. what: "answers without times"; done:
-        "scored by text only"."""
+        "scored by text only"; name: id of the item, of which the report names EXAMPLES."""
         self.remarks[split, (what, done)] += number
+        if name is not None:
+            names = self.examples.setdefault((split, (what, done)), [])
+            if len(names) < EXAMPLES:
+                names.append(name)
 
     def unique_id(self, split: str, name: str, taken: Container[str]) -> str:
         """Return an id that is not taken: the name itself, or else the first of NAME#2, NAME#3,
@@ -137,7 +148,7 @@ class PrepareReport:
             unique = f"{name}#{number}"
             number += 1
         if unique != name:
-            self.remark(split, *RENAMED)
+            self.remark(split, *RENAMED, name=name)
         return unique
 
     def slice(self, split: str, passages: Iterable[T], questions: Mapping[T, int]) -> Collection[T]:
@@ -198,11 +209,12 @@ class PrepareReport:
                     number = published[kind]
                     facts[kind] |= {"published": number, "agrees": read == number}
                 facts["hours"][kind] = round(sum(item.seconds for item in items) / 3600, 4)
-            facts["found"] = [
-                {"what": what, "count": number, "done": done}
-                for (of_split, (what, done)), number in self.remarks.items()
-                if of_split == split
-            ]
+            facts["found"] = []
+            for (of_split, remark), number in self.remarks.items():
+                if of_split == split:
+                    found = {"what": remark[0], "count": number, "done": remark[1]}
+                    names = self.examples.get((split, remark))
+                    facts["found"].append(found | ({"such_as": names} if names else {}))
             facts["set_aside"] = dict(self.reasons(split=split))
             by_split[split] = facts | _count_answers(records)
         content: dict[str, Any] = {"corpus": self.corpus}
@@ -528,8 +540,8 @@ def make_once(
     to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
     if to_align:
         print(
-            f"{out}: answers without times: {to_align:,}, on which DUAL cannot be trained; "
-            f"give them times with `speechssl align {out} {out}-aligned`"
+            f"{out}: DUAL is trained on answers with times; `speechssl align {out} {out}-aligned` "
+            f"can find those of {to_align:,} answers that have none"
         )
     count_set_aside(count_set_aside_items(report))
     return report
@@ -709,14 +721,22 @@ def format_report(report: Mapping[str, Any]) -> str:
                 line += "" if counts["agrees"] else " (DIFFERENT)"
             line += f"; {format_length(3600 * hours)}" if hours else "; no audio"
             lines.append(line)
+        without_answer = facts.get("questions", {}).get("kept", 0) - facts.get("answerable", 0)
+        if "answerable" in facts and without_answer:
+            lines.append(
+                f"    questions without an answer: {without_answer:,}; `evaluate` does not ask them"
+            )
         for remark in facts["found"]:
-            lines.append(f"    {remark['what']}: {remark['count']:,}; {remark['done']}")
+            line = f"    {remark['what']}: {remark['count']:,}; {remark['done']}"
+            if "such_as" in remark:
+                line += f" (such as {remark['such_as'][0]})"
+            lines.append(line)
         for reason, number in facts["set_aside"].items():
             lines.append(f"    {number:,} set aside: {reason}")
         if "answer_in_context" in facts:
             lines.append(
-                f"    {facts['answer_in_context']:.1%} of the questions have an answer that occurs "
-                "in what is read: the ceiling of spans"
+                f"    {facts['answer_in_context']:.1%} of the questions with an answer have one "
+                "that occurs in what is read: the ceiling of spans"
             )
     lines += [f"  {split}: not in the source, left out" for split in report.get("absent", ())]
     return "\n".join(lines)

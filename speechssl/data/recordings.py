@@ -103,7 +103,10 @@ def list_recordings(
             f"folder, or a file that ends in {', '.join((*MANIFESTS, *SUFFIXES))}"
         )
     if not recordings:
-        raise InputError(f"{source / (split or '')} has no recordings; give a source that has some")
+        raise InputError(
+            f"{source / (split or '')} has no recordings ({', '.join(SUFFIXES)}); give a source "
+            "that has some"
+        )
     _check_unique(recordings, source)
     return recordings
 

@@ -55,7 +55,7 @@ class Span(NamedTuple):
 class Answer:
     """An answer is what one annotator marked in the passage, or wrote."""
 
-    text: str
+    text: str = ""  # "" where only the times are known
     start: Seconds | None = None  # in the passage's audio; None where only the text is known
     end: Seconds | None = None
     # offset in the `written` text of the passage, None where the answer is not found there
@@ -367,7 +367,10 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
         for answer in question.answers:
             start, end = answer.start, answer.end
             if start is None or end is None:
-                continue
+                if answer.text:
+                    continue
+                problem = "an answer has neither text nor start and end"
+                break
             if start < end <= passage.seconds + TOLERANCE:
                 continue
             unit = guess_unit([(end, passage.seconds)])

@@ -20,6 +20,7 @@ from speechssl.data.options import Drcd, Squad
 from speechssl.data.prepare import (
     BY_TEXT,
     EMPTY,
+    IMPOSSIBLE,
     ITS_PASSAGE,
     UNTIMED,
     PrepareReport,
@@ -207,10 +208,12 @@ def make_records(
             questions[name] = replace(question, id=name)
             left_out = 0 if qa.impossible else len(qa.answers) - len(question.answers)
             if left_out:
-                report.remark(split, *EMPTY, number=left_out)
+                report.remark(split, *EMPTY, number=left_out, name=name)
+            if qa.impossible and qa.answers:
+                report.remark(split, *IMPOSSIBLE, name=name)
             without_offset = sum(answer.char_start is None for answer in question.answers)
             if without_offset:
-                report.remark(split, *BY_TEXT, number=without_offset)
+                report.remark(split, *BY_TEXT, number=without_offset, name=name)
     return SplitRecords(tuple(passages.values()), tuple(questions.values())), sources
 
 
@@ -336,11 +339,13 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             passage_takes = _find_passage_takes(records, by_name)
             if passage_takes:
                 folder = _audio_folder(source, split)
-                records = _add_words(split, records, passage_takes, folder, report)
+                records = _add_words(records, folder)
             question_takes = {
                 q.id: Take((by_name[q.id],)) for q in records.questions if q.id in by_name
             }
-            splits[split] = attach_takes(o, split, records, report, passage_takes, question_takes)
+            records = attach_takes(o, split, records, report, passage_takes, question_takes)
+            _remark_untimed(split, records, report)
+            splits[split] = records
         return splits
 
     card = {**about, "language": language, "files": names}
@@ -416,13 +421,7 @@ def _find_passage_takes(records: SplitRecords, recordings: Mapping[str, Path]) -
 # ---- times of words, and of the answers that they make up
 
 
-def _add_words(
-    split: str,
-    records: SplitRecords,
-    takes: Mapping[str, Take],
-    folder: Path,
-    report: PrepareReport,
-) -> SplitRecords:
+def _add_words(records: SplitRecords, folder: Path) -> SplitRecords:
     """Add the words of passages from ID.words.json, where there is such a file, and the times of
     answers that consist of such words."""
     passages: dict[str, Passage] = {}
@@ -432,16 +431,19 @@ def _add_words(
         if path.is_file():
             words = convert(load_json(path), tuple[Span, ...], path, 'write [["word", 0.1, 0.4]]')
             passages[p.id] = replace(p, words=words)
-    questions: list[Question] = []
-    without_time = 0  # answers in passages whose recordings are complete
+    questions = []
     for q in records.questions:
-        answers = add_times(q.answers, passages[q.passage])
-        questions.append(replace(q, answers=answers))
-        if q.passage in takes and not takes[q.passage].missing:
-            without_time += sum(answer.start is None for answer in answers)
-    if without_time:
-        report.remark(split, "answers in recordings", UNTIMED, without_time)
+        questions.append(replace(q, answers=add_times(q.answers, passages[q.passage])))
     return SplitRecords(tuple(passages.values()), questions)
+
+
+def _remark_untimed(split: str, records: SplitRecords, report: PrepareReport) -> None:
+    """Count the answers without times in passages that have recordings."""
+    recorded = {p.id for p in records.passages if p.audio}
+    for q in records.questions:
+        without_time = sum(answer.start is None for answer in q.answers)
+        if q.passage in recorded and without_time:
+            report.remark(split, "answers in recordings", UNTIMED, without_time, q.id)
 
 
 def find_word_places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:

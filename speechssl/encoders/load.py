@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,8 +262,8 @@ def load_checkpoint(
         loaded = _load_huggingface(name, weights_alone)
     if loaded.left_out:
         names = list_first(loaded.left_out)
-        note = f"{len(loaded.left_out)} weights beside the encoder's are not needed ({names})"
-        tqdm.write(f"{loaded.name}: {note}", file=sys.stderr)
+        note = f"{len(loaded.left_out)} weights are not the encoder's ({names})"
+        _note_once(str(name), f"{loaded.name}: {note}")
     if loaded.assumptions:
         note = f"does not state all settings; assumed: {', '.join(loaded.assumptions)}"
         if any(x.endswith("normalised") for x in loaded.assumptions):
@@ -270,8 +271,14 @@ def load_checkpoint(
                 '; if its authors say otherwise, state "do_normalize" in a '
                 "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
             )
-        tqdm.write(f"{loaded.name} {note}", file=sys.stderr)
+        _note_once(str(name), f"{loaded.name} {note}")
     return loaded
+
+
+@cache
+def _note_once(source: str, text: str) -> None:
+    """Write a note about a checkpoint on stderr, the first time in this process."""
+    tqdm.write(text, file=sys.stderr)
 
 
 def find_encoder(name: str | Path) -> str | Path:
@@ -352,6 +359,8 @@ def _read_config(folder: Path) -> Any:
     from transformers import AutoConfig
 
     try:
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError("it has no config.json")
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         # transformers and huggingface_hub raise many kinds for a damaged config

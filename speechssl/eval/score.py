@@ -162,14 +162,15 @@ def _score_question(
         for gold in question.answers:
             if gold.start is not None and gold.end is not None:
                 gold_spans.append((gold.start, gold.end))
-    gold_texts = [gold.text for gold in question.answers]
+    gold_texts = [gold.text for gold in question.answers if gold.text.strip()]
+    has_text = has_text and bool(gold_texts)
     span = None
     if answer and (answer["end"] or 0) > (answer["start"] or 0):
         span = answer["start"], answer["end"]
     text = answer["text"] if answer else ""
     language = question.language
     error = ""
-    if gold_spans:
+    if gold_spans and (span or not text):
         error = _time_error(span, gold_spans)
     elif has_text:
         error = _word_error(text or "", gold_texts, language)

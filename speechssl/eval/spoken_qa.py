@@ -233,14 +233,10 @@ def list_rounds(
 ) -> list[tuple[Condition, list[Any]]]:
     """List the systems of every condition; those that read text have clean speech alone.
 
-    Raises InputError where no question can be answered, where all systems read text and no
-    condition is clean, and for the conditions that `check_conditions` refuses.
+    Raises InputError where no question has an answer, where all systems read text and no condition
+    is clean, and for the conditions that `check_conditions` refuses.
     """
-    if not corpus.answerable:
-        raise InputError(
-            f"{corpus.root / corpus.split} has no answerable question to evaluate; "
-            "choose another split or corpus"
-        )
+    check_answerable(corpus)
     check_conditions(conditions, distorter)
     rounds = []
     for condition in conditions:
@@ -251,6 +247,16 @@ def list_rounds(
         names = ", ".join(s.name for s in systems)
         raise InputError(f"{names} read text, which noise does not change; add the condition clean")
     return rounds
+
+
+def check_answerable(corpus: Corpus) -> None:
+    """Raise InputError where no question has an answer."""
+    if not corpus.answerable:
+        raise InputError(
+            f"none of the {len(corpus.questions)} questions of {corpus.root / corpus.split} has "
+            "`answers` to compare with; mark some (text, or start and end), or ask without scores "
+            "by `speechssl answer`"
+        )
 
 
 def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> list[Recording]:
@@ -293,6 +299,7 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
     conditions = [parse_condition(c) for c in o.conditions]
     names = o.systems or default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+    check_answerable(data)  # before models are loaded
     if "cascade-given" in names and not any(r.transcript for r in data.records):
         raise InputError(
             f"{o.corpus / o.split} has no transcripts for cascade-given; use the system text"
@@ -311,6 +318,9 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
         "question": len(data.answerable),
     }
     counts = ", ".join(describe_range([size], noun) for noun, size in sizes.items())
+    unmarked = len(data.questions) - len(data.answerable)
+    if unmarked:
+        counts += f" ({unmarked} without `answers` were not asked)"
     summary = f"{o.out}: {counts}; next: `speechssl report {o.out} {o.corpus}`"
     return f"{table_of_rows(o, conditions)}\n\n{summary}"
 

@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, replacing, write_json
-from speechssl.audio import read_audio, to_int16
+from speechssl.audio import header_duration, read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.recordings import (
     Recording,
@@ -589,17 +589,40 @@ def mean_and_variance(samples: np.ndarray) -> tuple[float, float]:
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
+def check_lengths(recordings: Sequence[TrainingRecording], crop_seconds: float) -> None:
+    """Raise InputError where all recordings are too short for the shortest crop, by what their
+    headers state. It reads headers up to the first recording that is long enough."""
+    shortest = min(crop_seconds, SHORTEST_CROP)
+    longest = 0.0
+    for recording in recordings:
+        try:
+            longest = max(longest, header_duration(recording.path))
+        except InputError:
+            continue  # reported when the audio is packed
+        if longest >= shortest:
+            return
+    if longest:
+        raise too_short(shortest, f", and the longest lasts {longest:.1f} s")
+
+
+def too_short(shortest: float, longest: str = "") -> InputError:
+    """Make the error of recordings that are all shorter than the shortest crop, in seconds."""
+    return InputError(
+        f"no recording is as long as a crop of {shortest:g} s, the shortest{longest}; join them "
+        "(python recipes/units/pack.py packed.txt FOLDER, and train on packed.txt), or give a "
+        "smaller --crop-seconds"
+    )
+
+
 def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
     """Report on stderr how many recordings of `pack_audio` are too short for the shortest crop.
     Raises InputError where all are too short."""
     shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
     is_used = np.array([grid.frames(n) >= shortest for n in packed_lengths(packed) if n])
-    crop = f"a crop of {shortest / grid.frame_rate:g} s, the shortest"
+    seconds = shortest / grid.frame_rate
     if not is_used.any():
-        raise InputError(
-            f"no recording is as long as {crop}; give a smaller --crop-seconds, or join short "
-            "recordings to longer ones (recipes/units/pack.py)"
-        )
+        raise too_short(seconds)
     if not is_used.all() and is_main():
         short = f"{(~is_used).sum()} of {len(is_used)} recordings"
+        crop = f"a crop of {seconds:g} s, the shortest"
         tqdm.write(f"{short} are too short for {crop}", file=sys.stderr)

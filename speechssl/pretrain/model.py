@@ -468,9 +468,9 @@ def load_pretraining(
             head.load_state_dict(trained_head.state_dict())
             reused.append(name)
     if is_main():
+        anew = "" if len(reused) == len(HEADS) else ", the others made anew"
         tqdm.write(
-            f"{checkpoint.name}: {', '.join(reused) or 'no head'} of pre-training as trained, "
-            "the others made anew",
+            f"{checkpoint.name}: {', '.join(reused) or 'no head'} of pre-training as trained{anew}",
             file=sys.stderr,
         )
     return model

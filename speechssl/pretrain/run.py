@@ -38,6 +38,7 @@ from speechssl.pretrain.data import (
     LabelledAudio,
     TrainingData,
     check_crops,
+    check_lengths,
     fit_targets,
     list_training_data,
     pack_audio,
@@ -414,8 +415,9 @@ def prepare_run(o: Options, reference: bool = False, **further_inputs: Any) -> P
     reference: whether targets come from reference readings, where there are any.
     """
     check_share(o.batches.crops)
-    distort = make_distortions(o.distortion, o.training.seed, o.out)
     data = list_training_data(o.source, o.recordings, reference, o.training.seed)
+    check_lengths(data.recordings, o.batches.crop_seconds)
+    distort = make_distortions(o.distortion, o.training.seed, o.out)
     return PretrainingRun(o, data, distort, further_inputs)
 
 

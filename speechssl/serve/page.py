@@ -22,7 +22,7 @@ from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, exact_duration, read_
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra
-from speechssl.pipelines import QA, Detail
+from speechssl.pipelines import CONFIDENCE, QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.listening import (
     WIDTH,
@@ -199,6 +199,7 @@ def serve(o: Serve) -> dict[str, Any]:
             "no_proxy": ",".join(filter(None, direct)),
         }
         gradio = import_gradio()
+        print(f"loading {', '.join(o.models)}", file=sys.stderr)
         page = build_page(load_models(o), o)
         # the default fonts would be downloaded
         theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
@@ -283,10 +284,13 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
         f"{o.limits.megabytes:g} MB. Recordings go to the machine that serves this page and "
         "nowhere else, and are removed after an hour."
     )
+    advice = [CONFIDENCE.capitalize() + "."]
+    for text in dict.fromkeys(qa.advice for qa in models.values() if qa.advice):
+        advice.insert(0, text)
     with gradio.Blocks(
         title="speechssl", analytics_enabled=False, delete_cache=(HOUR // 6, HOUR)
     ) as page:
-        gradio.Markdown(f"# Ask a recording\n{rules}")
+        gradio.Markdown(f"# Ask a recording\n{' '.join(advice)}\n\n{rules}")
         with gradio.Row():
             recordings = []
             for part in ("Passage", "Question"):

@@ -56,7 +56,11 @@ def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_pa
     splits = read_json(out / "data_report.json")["splits"]
     for split, facts in splits.items():
         # the empty question of ODSQA has no recording
-        aside = {"it has no recording, and others have": 1} if split == "test-spokenq" else {}
+        aside = (
+            {"it has no recording, and others have; add it, or give --no-audio": 1}
+            if split == "test-spokenq"
+            else {}
+        )
         assert facts["set_aside"] == aside
         assert facts["questions"]["read"] > 0
         assert facts["questions"]["kept"] + len(aside) == facts["questions"]["read"]

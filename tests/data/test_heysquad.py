@@ -79,7 +79,7 @@ def test_missing_and_damaged_recordings_are_set_aside(tmp_path):
     report = prepare(tmp_path / "in", tmp_path / "out")
     assert report["splits"]["dev"]["set_aside"] == {
         "its recording cannot be used": 1,
-        "it has no recording, and others have": 1,
+        "it has no recording, and others have; add it, or give --no-audio": 1,
     }
     assert [q.id for q in load_corpus(tmp_path / "out", "dev").questions] == ["fine"]
     assert report["absent"] == ["train"]

@@ -99,7 +99,7 @@ def test_sentences_are_joined_unless_one_is_missing(source, tmp_path, recording)
     )
     assert facts["set_aside"] == {
         "segments of its recording are missing": 1,
-        "it has no recording, and others have": 1,
+        "it has no recording, and others have; add it, or give --no-audio": 1,
     }
     prepare(source, tmp_path / "text", audio=False)
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2

@@ -152,7 +152,7 @@ def test_every_record_has_audio_or_is_set_aside(tmp_path, recording):
     assert [q.id for q in attached.questions] == ["whole-q", "joined-q"]
     reasons = dict.fromkeys(("cut", "gone"), "its recording cannot be used")
     reasons |= {"holed": "segments of its recording are missing"}
-    reasons |= {"none": "it has no recording, and others have"}
+    reasons |= {"none": "it has no recording, and others have; add it, or give --no-audio"}
     reasons |= {f"{name}-q": "its passage is set aside" for name in reasons}
     assert {line["id"]: line["reason"] for line in report.aside} == reasons
     report = PrepareReport("corpus")

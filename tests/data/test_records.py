@@ -59,7 +59,7 @@ def test_records_survive_their_manifests(tmp_path_factory, text, words, options)
     folder = tmp_path_factory.mktemp("records")
     passages = [Passage("p", text=text, words=words, transcript=text)]
     passages += [Passage("q", seconds=1000.0, text="a\u2028b\x85c\rd\ne", phones=words)]
-    answers = (Answer(text), Answer(text, char_start=3), Answer("x", 0.5, 2.0))
+    answers = (Answer(text, 0.5, 2.0), Answer(f"{text}.", char_start=3), Answer("x", 0.5, 2.0))
     correct = tuple(range(len(options)))
     question = Question("1", "q", text=text, answers=answers, options=tuple(options))
     questions = [replace(question, correct=correct[:n], id=str(n)) for n in range(len(correct) + 1)]
@@ -132,7 +132,7 @@ X = {"text": "x"}  # an answer
         ("questions", {"answers": [X | {"start": 1.0, "end": 1.0}]}, "does not lie in its passage"),
         ("questions", {"answers": [X | {"start": 900.0, "end": 1500.0}]}, "like milliseconds"),
         ("questions", {"answers": [X | {"start": 1.0}]}, "only one of start and end"),
-        ("questions", {"answers": [{"words": "x"}]}, "`answers[0]` has no `text`"),
+        ("questions", {"answers": [{"words": "x"}]}, "neither text nor start and end"),
         ("questions", {"correct": 2, "options": ["a", "b"]}, "there are 2 options"),
     ],
 )

@@ -71,6 +71,17 @@ def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, writt
     assert bool(records.questions[0].answers) == answered
 
 
+def test_answers_of_a_question_marked_impossible_are_left_out_and_named():
+    marked = [squad.SquadQa("Where?", f"q{i}", ROME, is_impossible=True) for i in range(7)]
+    report = PrepareReport("squad")
+    records, _ = squad.make_records("dev", [paragraph(*marked)], squad.Style(), report)
+    assert {q.answers for q in records.questions} == {()}
+    (found,) = report.to_json({"dev": records})["splits"]["dev"]["found"]
+    assert found["what"] == "questions marked impossible that have answers"
+    assert found["count"] == 7
+    assert found["such_as"] == ["q0", "q1", "q2", "q3", "q4"]
+
+
 def test_empty_texts_are_set_aside_but_empty_transcripts_are_kept():
     first = paragraph(squad.SquadQa("Where?", "a", ROME), context=" ")
     second = paragraph(squad.SquadQa("", "b", ROME), number=1)

@@ -49,7 +49,9 @@ def test_missing_and_unlisted_recordings_are_counted(source, tmp_path, recording
     (source / "dev/DEV000002-SPK002.wav").unlink()
     recording(source / "dev/SPK001_DEV000009.wav")
     facts = prepare(source, tmp_path / "out")["splits"]["dev"]
-    assert facts["set_aside"] == {"it has no recording, and others have": 1}
+    assert facts["set_aside"] == {
+        "it has no recording, and others have; add it, or give --no-audio": 1
+    }
     assert collect_remarks(facts) == {"recordings that no list has": 1}
     facts = prepare(source, tmp_path / "text", audio=False)["splits"]["dev"]
     assert (facts["questions"]["kept"], facts["found"]) == (2, [])

@@ -103,7 +103,7 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
         assert torch.equal(encoder.hidden_states(noise()), expected.hidden_states(noise()))
         assert load_checkpoint(path).model.config.model_type == model.config.model_type
         message = capsys.readouterr().err
-        assert "2 weights beside the encoder's are not needed" in message
+        assert "2 weights are not the encoder's" in message
         assert "base.pt does not state" not in message
 
 
@@ -291,7 +291,7 @@ def test_heads_of_hugging_face_are_left_out_and_reported(tmp_path, capsys, famil
         (tmp_path / "model.safetensors").unlink()
     encoder = load_encoder(tmp_path)
     inner = getattr(model, model.base_model_prefix)
-    assert re.search(r"\d+ weights beside the encoder's", capsys.readouterr().err)
+    assert re.search(r"\d+ weights are not the encoder's", capsys.readouterr().err)
     assert encoder.hash == save_and_load(inner, tmp_path / "inner").hash
 
 

@@ -12,6 +12,7 @@ from speechssl.eval.score import (
     classify_answer,
     classify_error,
     make_question_lines,
+    score_questions,
 )
 
 TEXT = "A red boat sails. Two cats paid 3.5 euros for it! The end."
@@ -55,6 +56,24 @@ def test_a_timed_answer_has_a_length(tmp_path):
     (line,) = make_question_lines([SCORE], corpus(tmp_path, [timed], seconds=20.0), {})
     assert line["answer_seconds"] == 2
     assert line["type"] == "person"
+
+
+def test_an_answer_without_times_errs_by_its_words_beside_others_that_have_times(tmp_path):
+    timed = question("two cats", start=4.0, end=6.0)
+    data = corpus(tmp_path, [timed, replace(timed, id="r")], seconds=20.0)
+    written = {"text": "two cats", "start": None, "end": None}
+    heard = {"text": None, "start": 4.0, "end": 6.0}
+    predictions = {"answers": {"q": written, "r": heard}, "transcripts": {}}
+    by_words, by_times = score_questions(predictions, data)
+    assert (by_words.ff1, by_words.f1, by_words.error) == (0, 1, "right")
+    assert (by_times.ff1, by_times.f1, by_times.error) == (1, 0, "right")
+
+
+def test_questions_whose_answers_are_known_by_times_alone_have_no_scores_of_words(tmp_path):
+    data = corpus(tmp_path, [question("", start=4.0, end=6.0)], seconds=20.0)
+    answer = {"text": "dogs", "start": 4.0, "end": 6.0}
+    (score,) = score_questions({"answers": {"q": answer}, "transcripts": {"p": "dogs"}}, data)
+    assert (score.ff1, score.em, score.f1) == (1, None, None)
 
 
 # ---- kinds of answers, by rule: question words in English and Chinese, then the form of the answer

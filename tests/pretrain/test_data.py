@@ -20,6 +20,7 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     TrainingRecording,
+    check_lengths,
     list_training_data,
     make_buckets,
     pack_audio,
@@ -369,3 +370,14 @@ def test_a_damaged_reference_is_named(mini_corpus, line):
     root = mini_corpus((16_000,))
     (root / "train/reference.jsonl").write_text("\n" + line + "\n")
     refused("reference.jsonl:2", list_training_data, root)
+
+
+def test_recordings_that_are_all_too_short_are_refused_before_anything_is_made(tmp_path):
+    recordings = []
+    for name, seconds in (("a", 0.5), ("b", 0.9)):
+        path = tmp_path / f"{name}.flac"
+        write_flac(path, np.zeros(int(seconds * 16_000), np.float32))
+        recordings.append(TrainingRecording(name, path, path, None))
+    longest = refused("no recording is as long as a crop of 2 s", check_lengths, recordings, 6.0)
+    assert "the longest lasts 0.9 s" in longest
+    check_lengths(recordings, 0.8)
