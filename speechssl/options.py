@@ -288,7 +288,8 @@ class EvalOptions:
 
     eval_every: Whole = option(
         0,
-        "steps between evaluations on --eval-split, decoded as in evaluation; OUT is the best "
+        "steps between evaluations on --eval-split, decoded as in evaluation, with weights in "
+        "float32 (readers are written as int8 and may differ by a point); OUT is the best "
         "checkpoint; 0: none, OUT is the last",
     )
     eval_split: str = option("dev", "split of the corpus to evaluate on")

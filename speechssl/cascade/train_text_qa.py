@@ -105,7 +105,10 @@ def train_text_qa(o: TrainTextQa) -> None:
                 card["shift"] = shift_card
             card |= results | collect_reader_facts(o, made_from, o.qa.text_encoder)
             save_trained(o.out, model, layout, card, data.questions, o.start)
-    print(f"{o.out}: text QA{describe_run(o.out)}")
+    print(
+        f"{o.out}: text QA{describe_run(o.out)}; next: `speechssl evaluate qa {o.corpus} OUT "
+        f"--systems text --reader {o.out}`"
+    )
 
 
 def make_text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], dict[str, str]]:

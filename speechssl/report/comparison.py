@@ -166,7 +166,10 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
     elif compared.without_metric:
         left_out = f" Left out, for they have none: {', '.join(compared.without_metric)}."
     units = describe_units(compared, metric)
-    note = f"Percent with 95 % intervals, which draw {units}; {items}.{left_out}"
+    note = (
+        f"Percent with 95 % intervals, which draw {units} for all systems together (those of "
+        f"`evaluate` are drawn anew and may differ in the last digits); {items}.{left_out}"
+    )
     return Table(title, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
 
 
