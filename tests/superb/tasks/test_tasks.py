@@ -59,7 +59,7 @@ def test_specaugment_is_that_of_s3prls_recipe(task):
         "time_mask_width_range": (0, masks.time_width),
     }
     assert read_recipe(task)["build_downstream"]["specaug_conf"] == settings
-    exported = next(t.specaug for t in export.TASKS if t.name == task)
+    exported = next(t.specaug for t in export.RUNNER_TASKS if t.name == task)
     assert exported["adaptive"] is False
     for name, value in settings.items():
         assert exported[name] == (list(value) if isinstance(value, tuple) else value)
