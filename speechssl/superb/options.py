@@ -131,9 +131,8 @@ class Superb:
 
     DATA has a folder for each task, as `speechssl prepare` writes them for the published sets;
     `all` is every task whose folder exists (se and ss are SUPERB's extension; se needs
-    speechssl[superb]). ks=FOLDER names the set of
-    one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
-    "labels": {"keyword": "yes"}}.
+    speechssl[superb]). ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and test.jsonl
+    with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
     Hidden states are computed once and cached in OUT/features. A head is trained with every
     learning rate, and with the task's own, and the best on dev is tested. With --seen and --unseen

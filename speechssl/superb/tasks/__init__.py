@@ -1,4 +1,4 @@
-"""TASKS has the tasks of SUPERB that have a head, with the sizes of the heads and the settings of
+"""TASKS lists the tasks of SUPERB that have a head, with the sizes of the heads and the settings of
 their training.
 
 The published sizes and settings are those of s3prl 0.4.18 (downstream/*/config.yaml; for SE and SS
@@ -42,7 +42,9 @@ def _classification(
 ) -> Entry:
     """Make the entry of a classification task; all of them have the same small head."""
     small = HeadSettings(learning_rate=1e-3, steps=3000, batch=32, every=100, patience=8)
-    return Entry(about, METRIC, partial(Classification, name), published, small, also_called=also_called)
+    return Entry(
+        about, METRIC, partial(Classification, name), published, small, also_called=also_called
+    )
 
 
 # Settings and sizes that several tasks share.
