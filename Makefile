@@ -56,7 +56,7 @@ faults: export OMP_NUM_THREADS = 1
 faults: .venv/ready ## all of tests/faults, of which `make test` runs a sample: a quarter of an hour
 	FAULTS=1 $(BIN)/python -m pytest tests/faults
 
-size: .venv/ready ## lines, tokens, options and refusals, room by room
+size: .venv/ready ## lines, tokens, options and refusals of each subpackage
 	$(BIN)/python dev/size.py
 
 check: .venv/ready ## ruff, mypy and import contracts

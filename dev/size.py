@@ -2,7 +2,7 @@
 
     python dev/size.py
 
-For every room of the package, for recipes and for tests it prints files, lines and tokens of Python
+For every subpackage, for recipes and for tests it prints files, lines and tokens of Python
 (tokens without line ends and indentation, with comments and docstrings), and the places that raise
 an InputError; at last the numbers of verbs and of their options.
 """
@@ -49,8 +49,8 @@ def count_options() -> tuple[int, int]:
 
 def main() -> None:
     package = ROOT / "speechssl"
-    rooms = sorted(p for p in package.iterdir() if p.is_dir() and any(p.rglob("*.py")))
-    rows = {f"speechssl/{room.name}": measure(room.rglob("*.py")) for room in rooms}
+    folders = sorted(p for p in package.iterdir() if p.is_dir() and any(p.rglob("*.py")))
+    rows = {f"speechssl/{folder.name}": measure(folder.rglob("*.py")) for folder in folders}
     rows["speechssl/*.py"] = measure(package.glob("*.py"))
     rows["speechssl, whole"] = measure(package.rglob("*.py"))
     rows["recipes"] = measure((ROOT / "recipes").rglob("*.py"))

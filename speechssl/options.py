@@ -1,7 +1,7 @@
 """The options of a verb are the fields of a frozen dataclass, with their help, range and default.
 
-Every verb has a dataclass in the `options.py` of its room. Its docstring is the verb's help; a
-field made by `argument` is given by position, one made by `option` by name; `group` includes the
+Every verb has a dataclass in the `options.py` of its subpackage. Its docstring is the verb's help;
+a field made by `argument` is given by position, one made by `option` by name; `group` includes the
 options of another dataclass. `speechssl.cli.parser` makes a command line of the dataclass, and the
 verb's function (`speechssl.cli`) takes it. Fields without a help are settings of the Python
 interface alone. Nothing here imports torch.

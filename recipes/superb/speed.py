@@ -29,8 +29,7 @@ from speechssl.eval.superb_scores import choose_layer
 from speechssl.options import Count, argument, group, option
 from speechssl.results import HEAD, Row, Table, append_rows, list_rows
 from speechssl.superb.data import CachedLoader, FeatureCache
-from speechssl.superb.options import LEADERBOARD, UPSTREAM, Data, Superb
-from speechssl.superb.tasks import QBE
+from speechssl.superb.options import LEADERBOARD, QBE, UPSTREAM, Data, Superb
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import HeadRun, shuffled_batches
 

@@ -67,7 +67,7 @@ GROUPS = {  # first word of some verbs -> what they are about
         "self-supervised pre-training of encoders, from scratch or continued on distorted speech"
     ),
     "units": "fit, import, transfer and evaluate codebooks; extract units",
-    "train": "train DUAL, SpeechBERT, the CTC head, the cascade's text QA, or multiple choice",
+    "train": "train systems that answer questions, and their parts",
     "evaluate": (
         "evaluate spoken QA, multiple choice, and predictions of other systems; the robustness grid"
     ),

@@ -75,7 +75,7 @@ class Utterance:
     audio: Annotated[str, Meta(min_length=1)]  # path below the folder
     seconds: Annotated[float, Meta(gt=0, le=1e9)]
     speaker: str = ""  # the two speakers of a mixture are joined by TOGETHER
-    labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (KS, SID, IC, ER)
+    labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (classification)
     text: str = ""  # normalised (ASR, SF)
     phones: str = ""  # the phones, separated by spaces (PR)
     slots: tuple[Slot, ...] = ()  # in the order of speech (SF)

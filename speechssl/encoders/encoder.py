@@ -95,7 +95,8 @@ class SpeechEncoder:
 
         T is that of a single pass (`grid.frames(N)`): audio longer than `chunking.seconds` is
         encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
-        samples than one receptive field.
+        samples than one receptive field, InputError where the encoder gives another
+        number of frames.
         """
         layers = range(self.layers + 1)
         return torch.cat([torch.stack(states) for states in self._pieces(samples, layers)], dim=1)
@@ -192,6 +193,12 @@ class SpeechEncoder:
             piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
             states = self.engine.states(piece, statistics, layers)
+            if any(len(x) != right - left for x in states):
+                raise InputError(
+                    f"{self.name} gives {len(states[0])} frames for {len(piece)} samples, and not "
+                    f"the {right - left} of its grid, so that times would be wrong; choose another "
+                    "encoder"
+                )
             # clone(), because a view would keep the context in memory
             yield [x[inner].clone().float() for x in states]
 

@@ -25,7 +25,7 @@ from speechssl.encoders.checkpoints import (
     rename,
 )
 from speechssl.encoders.engines import TransformersEngine
-from speechssl.encoders.hubert import is_known
+from speechssl.encoders.hubert import has_our_forward_pass
 from speechssl.encoders.load import (
     ONE_FILE,
     Checkpoint,
@@ -103,7 +103,7 @@ def convert(
 def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
     """Raise InputError for an encoder that the format of torchaudio or fairseq cannot hold."""
     config: Any = checkpoint.model.config
-    is_plain = is_known(config) and not added_modules(checkpoint.model)
+    is_plain = has_our_forward_pass(config) and not added_modules(checkpoint.model)
     same_norms = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
     if not (is_plain and same_norms):
         raise InputError(

@@ -41,7 +41,7 @@ class Statistics(NamedTuple):
     shift: torch.Tensor
 
 
-def is_known(config: Any) -> bool:
+def has_our_forward_pass(config: Any) -> bool:
     """Return whether this file has the forward pass of an architecture: HuBERT or wav2vec 2.0 with
     GELU, without batch norm and transformers' adapters."""
     return (
@@ -55,7 +55,7 @@ def is_known(config: Any) -> bool:
 
 def check_known(model: Any, name: str) -> None:
     """Raise InputError for an architecture that cannot be trained here. Call it before any work."""
-    if not is_known(model.config):
+    if not has_our_forward_pass(model.config):
         raise InputError(
             f"{name} is a {model.config.model_type} model, not a plain HuBERT or wav2vec 2.0 "
             "(GELU, no adapters, no batch norm), and only these can be trained; start from another"
@@ -310,7 +310,7 @@ class UninitialisedLinear(nn.Linear):
 def make_modules(config: Any) -> nn.Module:
     """Make the modules of transformers' HubertModel or Wav2Vec2Model for inference, under the same
     names and with weights to be loaded. This avoids the import of transformers, which takes
-    seconds. config: of an architecture that `is_known`."""
+    seconds. config: that `has_our_forward_pass` accepts."""
     width, size = config.hidden_size, config.num_conv_pos_embeddings
     groups = config.num_conv_pos_embedding_groups
     positions = nn.Conv1d(width, width, size, padding=size // 2, groups=groups)

@@ -46,7 +46,7 @@ from speechssl.encoders.engines import (
     WhisperEngine,
 )
 from speechssl.encoders.hama import is_hama, load_hama
-from speechssl.encoders.hubert import TorchEngine, is_known, make_modules
+from speechssl.encoders.hubert import TorchEngine, has_our_forward_pass, make_modules
 from speechssl.errors import InputError, first_line
 from speechssl.finetuning import add_modules, added_modules
 from speechssl.processes import cpu_capabilities, has_bf16
@@ -144,7 +144,7 @@ def as_encoder(
     weights = hash_weights(model)
     # the same weights with other strides or another number of heads are another encoder
     settings = hash_json([checkpoint.normalise, *(getattr(config, x, None) for x in DECISIVE)])
-    can_openvino = on_cpu and is_known(config)
+    can_openvino = on_cpu and has_our_forward_pass(config)
     if engine == "openvino" and not can_openvino:
         raise InputError(
             f"OpenVINO does not run {checkpoint.name} on {device}; it is for HuBERT and wav2vec "
@@ -155,7 +155,7 @@ def as_encoder(
     chosen: Engine
     if is_whisper:
         chosen = WhisperEngine(model, precision, device)
-    elif not is_known(config):
+    elif not has_our_forward_pass(config):
         chosen = TransformersEngine(model, precision, device)
     elif engine == "openvino":
         graph = Path.home() / f".cache/speechssl/openvino/{weights}-{settings}.xml"
@@ -340,7 +340,7 @@ def _read_weights_alone(folder: Path, name: str, card: dict[str, Any]) -> Checkp
         fits = (
             extractor.feature_extractor_type == "Wav2Vec2FeatureExtractor"
             and extractor.sampling_rate == SAMPLE_RATE
-            and is_known(config)
+            and has_our_forward_pass(config)
             and all(hasattr(config, key) for key in DECISIVE)
             and not hasattr(config, "added")
         )

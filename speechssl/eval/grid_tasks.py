@@ -76,7 +76,7 @@ RECOGNISER = CtcOptions(
 CLASSIFICATION = ("ks", "ic", "sid", "style")
 CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
 WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # tasks that need a folder of models
-TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
+GRID_TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
 
 
 class GridTask(ABC):
@@ -429,8 +429,8 @@ def load_tested(
 def make_tasks(
     name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
 ) -> list[GridTask]:
-    """Make the scored tasks of a name in TASKS: a cascade has two, its answers and its transcripts.
-    data: the data of the task; out: the folder of its head.
+    """Make the scored tasks of a name in GRID_TASKS: a cascade has two, its answers and its
+    transcripts. data: the data of the task; out: the folder of its head.
 
     Raises InputError for the data of another task, and for data without the split.
     """

@@ -35,7 +35,7 @@ from speechssl.eval.degradation import (
     measure_degradation,
 )
 from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
-from speechssl.eval.grid_tasks import TASKS, GridTask, load_tested, make_tasks
+from speechssl.eval.grid_tasks import GRID_TASKS, GridTask, load_tested, make_tasks
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import is_current, read_items, write_items
 from speechssl.options import parse_named, parse_noise_folders
@@ -108,8 +108,8 @@ def _find_data(o: Robustness) -> dict[str, Path]:
     """Return the data of every task. Raises InputError for an unknown task or a missing path."""
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
     for task, where in data.items():
-        if task not in TASKS:
-            raise InputError(f"there is no task {task!r}; choose from {', '.join(TASKS)}")
+        if task not in GRID_TASKS:
+            raise InputError(f"there is no task {task!r}; choose from {', '.join(GRID_TASKS)}")
         if not where.exists():
             raise InputError(f"the data {where} of the task {task} does not exist; check the path")
     return data

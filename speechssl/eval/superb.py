@@ -52,8 +52,8 @@ from speechssl.results import (
     unit,
 )
 from speechssl.superb.data import OnlineLoader
-from speechssl.superb.options import Superb
-from speechssl.superb.tasks import ABOUT, ORDER, QBE
+from speechssl.superb.options import ORDER, QBE, Superb
+from speechssl.superb.tasks import ABOUT
 from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.transcription import Speech, train_language_model
 from speechssl.superb.train import HeadRun, TrainedHead, load_head, predict, train_heads

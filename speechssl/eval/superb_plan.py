@@ -41,8 +41,8 @@ from speechssl.eval.conditions import (
 )
 from speechssl.options import parse_noise_folders
 from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
-from speechssl.superb.options import Data, Superb
-from speechssl.superb.tasks import ORDER, QBE, TASKS
+from speechssl.superb.options import ORDER, QBE, Data, Superb
+from speechssl.superb.tasks import TASKS
 from speechssl.superb.tasks.classification import METRIC
 from speechssl.superb.tasks.enhancement import check_installed
 from speechssl.superb.train import TrainedHead
@@ -236,7 +236,7 @@ def find_data(sets: Data) -> dict[str, Path]:
         if task in with_folder:
             candidates = [Path(with_folder[task])]
         elif sets.data and (task in in_data or ALL in in_data):
-            other_names = TASKS[task].folders if task != QBE else ()
+            other_names = TASKS[task].also_called if task != QBE else ()
             candidates = [sets.data / name for name in (task, *other_names)]
         existing = [folder for folder in candidates if folder.is_dir()]
         if existing:
@@ -273,15 +273,15 @@ def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
 
 
 def _load_part(task: str, folder: Path) -> UtteranceSet:
-    """Load the set in a folder, whose card may have another name of the task (`folders` of its
-    entry in TASKS)."""
+    """Load the set in a folder, whose card may have another name of the task (`also_called`
+    of its entry in TASKS)."""
     if task == QBE:
         return load_set(folder, task)
     entry = TASKS[task]
     card = folder / "card.json"
     name_in_card = read_json(card).get("task") if card.is_file() else task
     load = load_labelled if entry.metric == METRIC else load_set
-    return load(folder, name_in_card if name_in_card in entry.folders else task)
+    return load(folder, name_in_card if name_in_card in entry.also_called else task)
 
 
 def freeze_audio(plan: Plan) -> list[ConditionAudio]:

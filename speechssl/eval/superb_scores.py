@@ -30,7 +30,7 @@ from speechssl.superb.data import (
     OnlineLoader,
     encoder_card,
 )
-from speechssl.superb.tasks import QBE
+from speechssl.superb.options import QBE
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
 from speechssl.superb.train import TrainedHead, one_thread, predict
 

@@ -59,7 +59,7 @@ from speechssl.report.options import Report
 from speechssl.report.page import Section, write_page
 from speechssl.report.robustness import make_robustness_section, split_grid
 from speechssl.report.scores import (
-    SYSTEMS,
+    NAMES,
     assign_slots,
     condition_label,
     condition_phrase,
@@ -84,7 +84,7 @@ from speechssl.results import (
     table_of,
 )
 from speechssl.signal import ACTIVE
-from speechssl.superb.tasks import ORDER
+from speechssl.superb.options import ORDER
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, make_extractor
 
@@ -314,7 +314,7 @@ def read_scores(out: Path) -> list[Scores]:
     conditions = order_conditions(score.condition for score in scores)
 
     def sort_key(score: Scores) -> tuple[Any, ...]:
-        return conditions.index(score.condition), rank_name(score.system, SYSTEMS)
+        return conditions.index(score.condition), rank_name(score.system, NAMES)
 
     return sorted(scores, key=sort_key)
 

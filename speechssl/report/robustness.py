@@ -11,7 +11,7 @@ import pandas as pd
 from speechssl.report.figures import Drawing, draw_over_snr, new_axes, save_svg, shade, shorten
 from speechssl.report.page import Section
 from speechssl.report.scores import (
-    SYSTEMS,
+    NAMES,
     assign_slots,
     condition_label,
     list_conditions,
@@ -67,7 +67,7 @@ def make_robustness_section(
     slots = assign_slots(scores.label)
     panels = {}
     for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):
-        panels[f"{SYSTEMS.get(task, task)}, {metric_name(metric)}"] = panel
+        panels[f"{NAMES.get(task, task)}, {metric_name(metric)}"] = panel
     bars = error_bar_note(zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for metric_unit, losses_title in LOSSES.items():

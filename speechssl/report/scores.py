@@ -25,7 +25,7 @@ from speechssl.results import (
 
 # the names of systems and tasks on pages, in their order there; systems of question answering are
 # called as in commands
-SYSTEMS = {
+NAMES = {
     "dual": "dual",
     "cascade": "cascade",
     "cascade-ctc": "cascade-ctc",
@@ -57,7 +57,7 @@ def sort_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by systems and metrics in the order of pages."""
 
     def sort_key(row: Row) -> tuple[tuple[int, str], tuple[int, str]]:
-        return rank_name(row.name, SYSTEMS), rank_name(row.metric, METRICS)
+        return rank_name(row.name, NAMES), rank_name(row.metric, METRICS)
 
     return sorted(rows, key=sort_key)
 
@@ -99,7 +99,7 @@ def rank_name(name: str, known: Iterable[str]) -> tuple[int, str]:
 def _name_systems(scores: pd.DataFrame) -> pd.Series:
     """Return the label of every row: the name of the system, with the encoder where the system has
     several."""
-    names = scores.system.map(lambda system: SYSTEMS.get(system, system))
+    names = scores.system.map(lambda system: NAMES.get(system, system))
     several = scores.groupby("system").encoder.transform("nunique") > 1
     labels = [system_label(*pair) for pair in zip(names, scores.encoder, strict=True)]
     return names.mask(several, pd.Series(labels, names.index, dtype=names.dtype))

@@ -10,7 +10,7 @@ from speechssl.report.page import Section
 from speechssl.report.scores import assign_slots
 from speechssl.report.superb_figures import Artefacts, draw_confusions, draw_det, draw_layers
 from speechssl.results import PUBLISHED_SUPERB, Row, Table, published, published_encoders
-from speechssl.superb.tasks import ORDER
+from speechssl.superb.options import ORDER
 
 NOISE_SNR = 5.0  # dB, the SNR that stands for noise
 

@@ -15,9 +15,9 @@ from scipy.stats import norm
 
 from speechssl.artifacts import read_json
 from speechssl.report.figures import Drawing, line_style, new_axes, save_svg, shade, shorten
-from speechssl.report.scores import SYSTEMS
+from speechssl.report.scores import NAMES
 from speechssl.results import MUTED
-from speechssl.superb.tasks import ORDER
+from speechssl.superb.options import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
 NUMBERED_CLASSES = 14  # the cells of a matrix have numbers up to this number of classes
@@ -104,7 +104,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
             shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
             texts = [[_weight_text(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
-            shade(ax, shares / np.nanmax(shares), [SYSTEMS[task] for task in tasks], names, texts)
+            shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
         svg = save_svg(figure)
     caption = (
@@ -150,7 +150,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
                         texts.append([f"{100 * v:.0f}" if v >= 0.005 else "" for v in line])
                 shade(ax, np.sqrt(shares.to_numpy()), names, names, texts, upright=True)
                 ax.set_title(shorten(name, 44), loc="left", fontsize=8.5)
-            title = f"What was taken for what: {SYSTEMS[task]}"
+            title = f"What was taken for what: {NAMES[task]}"
             drawings.append(Drawing(title, save_svg(figure), caption))
     return drawings
 

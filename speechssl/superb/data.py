@@ -157,7 +157,7 @@ class Task(ABC):
     """A task is a frozen dataclass of data, frame grid and the sizes of its head, such as
     `Verification(data, grid, projection=128)`."""
 
-    name: str  # pr, asr, ks, qbe, sid, asv, sd, ic, sf, er, se or ss
+    name: str  # one of ORDER
     data: UtteranceSet
     grid: FrameGrid  # the encoder's frames
     pooled = False  # whether the head uses the mean over time alone, (S, D) for a recording

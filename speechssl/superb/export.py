@@ -32,7 +32,7 @@ from speechssl.encoders.load import load_checkpoint
 from speechssl.errors import InputError, packages_of
 from speechssl.superb.data import HeadSettings
 from speechssl.superb.options import SuperbExport
-from speechssl.superb.tasks import TASKS as PUBLISHED
+from speechssl.superb.tasks import TASKS
 
 TEMPLATES = Path(__file__).parent / "s3prl"
 HOP = 320  # samples; s3prl's hf_* upstreams assume this hop for every checkpoint
@@ -76,7 +76,7 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
         "s3prl": "0.4.18",
     }
     texts = render_templates(card)
-    for task in TASKS:
+    for task in RUNNER_TASKS:
         texts[f"configs/{task.name}.yaml"] = yaml.safe_dump(
             task.config(), sort_keys=False, default_flow_style=None, width=120
         )
@@ -86,15 +86,15 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
     (out / "run.sh").chmod(0o755)
     write_json(out / "card.json", card)
     print(f"{out}: {name} for s3prl's upstreams {', '.join(card['upstreams'])}")
-    print(f"bash {out}/run.sh {'|'.join(task.name for task in TASKS)}")
+    print(f"bash {out}/run.sh {'|'.join(task.name for task in RUNNER_TASKS)}")
     return card
 
 
 def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
     """Render run.sh and README.md. card: the card of the folder."""
     variables = {
-        "tasks": TASKS,
-        "names": "|".join(task.name for task in TASKS),
+        "tasks": RUNNER_TASKS,
+        "names": "|".join(task.name for task in RUNNER_TASKS),
         "name": card["made_from"]["name"],
         "hash": card["made_from"]["hash"],
         "encoder": card["encoder"],
@@ -137,7 +137,7 @@ class RunnerTask:
     @property
     def settings(self) -> HeadSettings | None:
         """Return the published settings; None where nothing is trained."""
-        return PUBLISHED[self.name].published if self.name in PUBLISHED else None
+        return TASKS[self.name].published if self.name in TASKS else None
 
     @property
     def training(self) -> str:
@@ -196,4 +196,4 @@ def read_tasks() -> tuple[RunnerTask, ...]:
     return tuple(RunnerTask(name, **entry) for name, entry in tasks.items())
 
 
-TASKS = read_tasks()
+RUNNER_TASKS = read_tasks()

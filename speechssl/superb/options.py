@@ -27,6 +27,8 @@ from speechssl.options import (
 )
 from speechssl.pretrain.options import Adversary
 
+QBE = "qbe"  # has no head: `superb.tasks.spoken_terms`
+ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")  # of tasks
 HEADS = "heads"  # title in the help
 # the learning rates that the rules of SUPERB's constrained track allow
 LEADERBOARD = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
@@ -63,7 +65,7 @@ class Data:
 
     tasks: tuple[str, ...] = option(
         ("all",),
-        "tasks: pr asr ks qbe sid asv sd ic sf er se ss, or all; =FOLDER names the set of one task",
+        f"tasks: {' '.join(ORDER)}, or all; =FOLDER names the set of one task",
         least=1,
         metavar="TASK[=FOLDER]",
     )
@@ -127,11 +129,10 @@ NEEDED = {  # option -> options that mean nothing without it
 class Superb:
     """run SUPERB: train small heads on an encoder, frozen or fine-tuned, and evaluate them
 
-    Tasks: pr asr ks qbe sid asv sd ic sf er (SUPERB), se ss (its extension); `all` is all of them.
     DATA has a folder for each task, as `speechssl prepare` writes them for the published sets;
-    `all` is every task whose folder exists (se needs speechssl[superb]). ks=FOLDER names the set of
-    one task: train.jsonl, dev.jsonl and test.jsonl with lines such as {"audio": "yes/1.wav",
-    "labels": {"keyword": "yes"}}.
+    `all` is every task whose folder exists (se and ss are SUPERB's extension; se needs
+    speechssl[superb]). ks=FOLDER names the set of one task: train.jsonl, dev.jsonl and test.jsonl
+    with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
     Hidden states are computed once and cached in OUT/features. A head is trained with every
     learning rate, and with the task's own, and the best on dev is tested. With --seen and --unseen

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -511,15 +511,23 @@ def write_toefl_qa(content: Content, root: Path, rng: random.Random) -> None:
                 write_text(root / "data" / split / f"{story}_{i + 1}", "\n".join(lines) + "\n")
 
 
-# corpus -> its language, and the function that writes it
-CORPORA: Mapping[str, tuple[str, Callable[[Content, Path, random.Random], None]]] = {
-    "nmsqa": ("en", write_nmsqa),
-    "odsqa": ("zh", write_odsqa),
-    "toefl-qa": ("en", write_toefl_qa),
-    "spoken-squad": ("en", write_spoken_squad),
-    "slue-sqa5": ("en", write_slue_sqa5),
-    "squad-src": ("en", write_squad_src),
-    "sd-qa": ("en", write_sd_qa),
+class Release(NamedTuple):
+    """A release is a published corpus, in whose layout `write` writes a miniature."""
+
+    language: str
+    write: Callable[[Content, Path, random.Random], None]
+    has_recordings: bool = False
+    has_times: bool = False  # of all answers
+
+
+CORPORA: Mapping[str, Release] = {
+    "nmsqa": Release("en", write_nmsqa, has_recordings=True, has_times=True),
+    "odsqa": Release("zh", write_odsqa, has_recordings=True),
+    "toefl-qa": Release("en", write_toefl_qa),
+    "spoken-squad": Release("en", write_spoken_squad),
+    "slue-sqa5": Release("en", write_slue_sqa5, has_recordings=True, has_times=True),
+    "squad-src": Release("en", write_squad_src, has_recordings=True),
+    "sd-qa": Release("en", write_sd_qa, has_recordings=True),
 }
 README = """# Not {o.corpus}: an invented miniature in its layout
 
@@ -534,15 +542,14 @@ Passages: {o.passages} train, {o.dev_passages} dev, {o.test_passages} test, with
 class Miniature:
     """make a tiny invented corpus in the layout of a published one, to try its recipe
 
-    CORPUS is nmsqa, odsqa, toefl-qa, spoken-squad, slue-sqa5, squad-src or sd-qa. Passages and
-    questions are MiniSQA's, the speech is espeak-ng's: results on it say nothing about the corpus.
-    Finished work is kept.
+    Passages and questions are MiniSQA's, the speech is espeak-ng's: results on it say nothing about
+    the corpus. Finished work is kept.
 
       python tests/corpora/make.py nmsqa tiny/nmsqa
       speechssl prepare nmsqa tiny/nmsqa corpus
     """
 
-    corpus: str = argument("name of the published corpus")
+    corpus: str = argument(f"the published corpus: {', '.join(CORPORA)}")
     out: Path = argument("folder to make")
     passages: Count = option(6, "number of training passages")
     dev_passages: Count = option(2, "number of development passages")
@@ -568,15 +575,15 @@ def make_miniature(o: Miniature) -> None:
         raise InputError(
             f"{o.out} exists and is not this miniature; choose another folder or delete it"
         )
-    language, write = CORPORA[o.corpus]
+    release = CORPORA[o.corpus]
     counts = {"train": o.passages, "dev": o.dev_passages, "test": o.test_passages}
     content: Content = {}
     for split, count in counts.items():
-        content[split] = list(invent(language, split, count, o.seed, o.questions))
+        content[split] = list(invent(release.language, split, count, o.seed, o.questions))
     o.out.parent.mkdir(parents=True, exist_ok=True)
     parent = o.out.resolve().parent
     with tempfile.TemporaryDirectory(dir=parent, prefix=f".{o.out.name}-") as temporary:
-        write(content, Path(temporary), random.Random(f"{o.corpus} {o.seed}"))
+        release.write(content, Path(temporary), random.Random(f"{o.corpus} {o.seed}"))
         # an existing folder stays: it may be a link, or the working folder
         o.out.mkdir(exist_ok=True)
         for path in Path(temporary).iterdir():

@@ -42,7 +42,7 @@ def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_pa
     assert main(["prepare", name, str(miniatures[name]), str(out)]) == 0
     note = synthetic_note(out)
     printed = capsys.readouterr()
-    has_recordings = name in ("nmsqa", "odsqa", "slue-sqa5", "squad-src", "sd-qa")
+    has_recordings = CORPORA[name].has_recordings
     if has_recordings:
         assert note.startswith("Synthetic speech: an invented miniature")
     else:
@@ -64,7 +64,7 @@ def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_pa
         assert facts["set_aside"] == aside
         assert facts["questions"]["read"] > 0
         assert facts["questions"]["kept"] + len(aside) == facts["questions"]["read"]
-        if name in ("nmsqa", "slue-sqa5"):
+        if CORPORA[name].has_times:
             assert facts["with_times"] == facts["answerable"]
             assert not any("out" in remark["done"] for remark in facts["found"])
 

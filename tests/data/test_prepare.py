@@ -8,17 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.artifacts import read_json
-from speechssl.cli import main
-from speechssl.data.options import Squad
+from speechssl.cli import VERBS, import_options, main
+from speechssl.data.options import SpokenQA, Squad
 from speechssl.data.prepare import PrepareReport, SplitRecords, Take, attach_takes
 from speechssl.data.records import Passage, Question, load_corpus
 from speechssl.data.squad import prepare_squad
 
 from ..files import read_lines, refused, same_files, untouched
 
-SPOKEN_QA = (
-    "nmsqa odsqa toefl-qa spoken-squad slue-sqa5 heysquad squad-src sd-qa squad drcd".split()
-)
+SPOKEN_QA = [verb.split()[-1] for verb in VERBS if issubclass(import_options(verb), SpokenQA)]
 
 
 @pytest.mark.parametrize("name", SPOKEN_QA)

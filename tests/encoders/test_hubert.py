@@ -109,6 +109,18 @@ def test_every_layer_is_that_of_transformers(kind, shape):
     assert 1e-4 < largest_error(rounded, expected) < 0.03
 
 
+@pytest.mark.parametrize("samples", [400, 9_000, 30_011])
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("WavLM", "base"), ("WavLM", "large"), ("Data2VecAudio", "base")]
+)
+def test_the_engine_transformers_gives_every_layer(kind, shape, samples):
+    model, wave = make_model(kind, **SHAPES[shape]), make_wave(samples)
+    expected = encode_by_transformers(model, wave)
+    layers = encode(TransformersEngine(copy.deepcopy(model)), wave)
+    assert [x.shape for x in layers] == [x.shape for x in expected]
+    assert largest_error(layers, expected) < 1e-5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["base", "large"])
 def test_openvino_computes_the_same_layers(shape, tmp_path):

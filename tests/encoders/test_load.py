@@ -40,6 +40,7 @@ from speechssl.finetuning import add_modules
 from ..files import refused
 from .conftest import make_whisper, noise, write_fairseq
 
+CONVOLUTIONS = ("conv_kernel", "conv_stride")
 SIZES = {
     "num_hidden_layers": 2,
     "intermediate_size": 64,
@@ -422,8 +423,8 @@ def whisper(tmp_path_factory):
     return folder, model
 
 
-def encode_by_transformers(model, samples):
-    """Return transformers' hidden states of at most 30 s, (L + 1, 1500, D)."""
+def encode_by_whisper(model, samples):
+    """Return the hidden states of transformers' Whisper of at most 30 s, (L + 1, 1500, D)."""
     extract = WhisperFeatureExtractor()
     mel = extract(samples, sampling_rate=16_000, return_tensors="pt").input_features
     with torch.inference_mode():
@@ -437,7 +438,7 @@ def test_every_layer_is_that_of_transformers(whisper, length):
     states = load_encoder(folder).hidden_states(samples)
     frames = math.ceil(length / 320)
     assert states.shape == (3, frames, 32)
-    expected = encode_by_transformers(model, samples)[:, :frames]
+    expected = encode_by_whisper(model, samples)[:, :frames]
     torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-4)
 
 
@@ -448,14 +449,22 @@ def test_longer_audio_is_read_in_overlapping_windows_of_30_seconds(whisper):
     hop = 320
     piece, context = 1300, 100  # frames: 26 s, and 2 s before and after it
     assert states.shape == (3, 2500, 32)
-    first = encode_by_transformers(model, samples[: hop * (piece + context - 1) + 1])
+    first = encode_by_whisper(model, samples[: hop * (piece + context - 1) + 1])
     torch.testing.assert_close(states[:, :piece], first[:, :piece], atol=1e-5, rtol=1e-4)
-    second = encode_by_transformers(model, samples[hop * (piece - context) :])
+    second = encode_by_whisper(model, samples[hop * (piece - context) :])
     expected = second[:, context : context + 2500 - piece]
     torch.testing.assert_close(states[:, piece:], expected, atol=1e-5, rtol=1e-4)
 
 
 # ---- wrong input
+
+
+def test_frames_that_do_not_agree_with_the_grid_are_refused(tmp_path, monkeypatch):
+    """SEW encodes every second frame, which its convolutions do not tell."""
+    monkeypatch.setattr(loading, "MODEL_TYPES", (*loading.MODEL_TYPES, "sew"))
+    front = {name: getattr(transformers.HubertConfig(), name) for name in CONVOLUTIONS}
+    encoder = save_and_load(make_model("SEW", **front), tmp_path / "sew")
+    refused("sew gives 24 frames .* not the 49 .* choose another", encoder.features, noise(), 1)
 
 
 def test_weights_that_do_not_fit_are_named(copied):

@@ -187,7 +187,7 @@ def models(tmp_path, hubert_folder):
 
 
 def test_a_folder_of_models_may_be_tested_in_all_tasks_and_an_encoder_alone_in_some(models):
-    in_folder = load_tested("a", str(models), grid_tasks.TASKS, [])
+    in_folder = load_tested("a", str(models), grid_tasks.GRID_TASKS, [])
     alone = load_tested("b", str(models / "encoder"), ["ks", "asr"], [])
     assert (in_folder.models, alone.models) == (models, None)
     assert in_folder.encoder.hash == alone.encoder.hash

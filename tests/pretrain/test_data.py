@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import parse_distortions
 from speechssl.encoders.encoder import SpeechEncoder
-from speechssl.pretrain import data as room
+from speechssl.pretrain import data as data_module
 from speechssl.pretrain.data import (
     LENGTH_RATIO,
     NO_LABEL,
@@ -351,7 +351,7 @@ def test_labels_come_from_the_reference_reading(mini_corpus, tmp_path):
 def test_a_killed_run_goes_on_and_finished_work_is_not_repeated(mini_corpus, tmp_path, dies_in):
     root, out = mini_corpus(), tmp_path / "out"
     for call in (1, 2):  # while the audio is packed, and while the targets are written
-        with dies_in(room, "_save_array", call):
+        with dies_in(data_module, "_save_array", call):
             pack_and_label(root, out)
     pack_and_label(root, out)
     with untouched(out.parent):

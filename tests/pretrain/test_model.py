@@ -17,7 +17,7 @@ from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
-from speechssl.pretrain import model as room
+from speechssl.pretrain import model as model_module
 from speechssl.pretrain.data import Cropper, LabelledAudio, equalise_masks, span_mask
 from speechssl.pretrain.model import (
     CleanTeacher,
@@ -326,12 +326,12 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
     noise = fix_noise(batch["mask"])
     expected = model(**batch)
     expected_gradients = compute_gradients(model, expected["loss"])
-    monkeypatch.setattr(room, "processes", lambda: 2)
+    monkeypatch.setattr(model_module, "processes", lambda: 2)
 
     def run_process(number, mean_of_processes):
         half = {name: x[number::2] if x.ndim else x for name, x in batch.items()}
         fix_noise(half["mask"], noise[number::2])
-        monkeypatch.setattr(room, "mean_of_processes", mean_of_processes)
+        monkeypatch.setattr(model_module, "mean_of_processes", mean_of_processes)
         return model(**half)
 
     def record_values(number):

@@ -93,7 +93,7 @@ def test_recordings_are_sampled_as_in_earlier_versions(task):
         [to_json(asdict(recording)) for recording in split] for split in planned.values()
     )
     hashes = (hash_json([*train, *dev]), hash_json(test))
-    assert hashes == HASHES[task]
+    assert hashes == HASHES.get(task)
 
 
 @pytest.mark.slow

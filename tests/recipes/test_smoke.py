@@ -23,7 +23,7 @@ from speechssl.cli import main
 from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
-from speechssl.superb.tasks import ORDER
+from speechssl.superb.options import ORDER
 from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.units.codebook import load_codebook

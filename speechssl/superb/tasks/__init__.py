@@ -16,13 +16,12 @@ from functools import partial
 from typing import Any
 
 from speechssl.superb.data import HeadSettings, Task
+from speechssl.superb.options import ORDER, QBE
 from speechssl.superb.tasks.classification import METRIC, Classification
 from speechssl.superb.tasks.diarisation import Diarisation
 from speechssl.superb.tasks.enhancement import Enhancement, Separation
 from speechssl.superb.tasks.transcription import Phones, SlotFilling, Speech
 from speechssl.superb.tasks.verification import Verification
-
-QBE = "qbe"  # has no head: `spoken_terms`
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,17 @@ class Entry:
     published: HeadSettings
     small: HeadSettings
     sizes: Mapping[str, Any] = field(default_factory=dict)  # of the small head
-    folders: tuple[str, ...] = ()  # other names that its data may have (`speechssl prepare`)
+    also_called: tuple[str, ...] = ()  # other names of its data (`speechssl prepare`)
 
 
 def _classification(
-    name: str, about: str, published: HeadSettings, folders: tuple[str, ...] = ()
+    name: str, about: str, published: HeadSettings, also_called: tuple[str, ...] = ()
 ) -> Entry:
     """Make the entry of a classification task; all of them have the same small head."""
     small = HeadSettings(learning_rate=1e-3, steps=3000, batch=32, every=100, patience=8)
-    return Entry(about, METRIC, partial(Classification, name), published, small, folders=folders)
+    return Entry(
+        about, METRIC, partial(Classification, name), published, small, also_called=also_called
+    )
 
 
 # Settings and sizes that several tasks share.
@@ -135,5 +136,4 @@ TASKS: dict[str, Entry] = {
         sizes=_MASKER_SIZES,
     ),
 }
-ORDER = ("pr", "asr", "ks", QBE, "sid", "asv", "sd", "ic", "sf", "er", "se", "ss")
 ABOUT = {name: "query by example" if name == QBE else TASKS[name].about for name in ORDER}

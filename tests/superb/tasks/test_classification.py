@@ -19,7 +19,7 @@ from speechssl.superb.data import (
     encoder_card,
     list_split_recordings,
 )
-from speechssl.superb.export import TASKS
+from speechssl.superb.export import RUNNER_TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
 from speechssl.superb.train import HeadRun, train_heads
 
@@ -105,7 +105,7 @@ class Upstream(nn.Module):
 
 def make_expert(name, width, classes):
     """Make s3prl's expert with its layers, and without its data, which `__init__` would read."""
-    task = next(t for t in TASKS if t.name == name)
+    task = next(t for t in RUNNER_TASKS if t.name == name)
     module = importlib.import_module(f"s3prl.downstream.{task.downstream}.expert")
     sizes = task.config()["downstream_expert"]["modelrc"]
     projection = sizes["projector_dim"]

@@ -1,4 +1,4 @@
-"""Tests of the table of tasks: their published settings are those of s3prl's own recipes."""
+"""Tests of the table of tasks: it is complete, and the published settings are those of s3prl's own recipes."""
 
 import ast
 import inspect
@@ -9,6 +9,7 @@ import pytest
 
 from speechssl.eval.superb_plan import list_parts
 from speechssl.superb import export
+from speechssl.superb.options import ORDER, QBE
 from speechssl.superb.tasks import TASKS
 
 from ...files import refused
@@ -30,6 +31,10 @@ def read_recipe(task):
     function = next(node for node in nodes if getattr(node, "name", "") == "default_config")
     exec(compile(ast.Module([function], []), str(file), "exec"), scope)
     return scope["default_config"](None)
+
+
+def test_every_task_stands_in_the_order_of_tasks():
+    assert sorted(ORDER) == sorted([*TASKS, QBE])
 
 
 @pytest.mark.parametrize("task", RECIPES)
@@ -59,7 +64,7 @@ def test_specaugment_is_that_of_s3prls_recipe(task):
         "time_mask_width_range": (0, masks.time_width),
     }
     assert read_recipe(task)["build_downstream"]["specaug_conf"] == settings
-    exported = next(t.specaug for t in export.TASKS if t.name == task)
+    exported = next(t.specaug for t in export.RUNNER_TASKS if t.name == task)
     assert exported["adaptive"] is False
     for name, value in settings.items():
         assert exported[name] == (list(value) if isinstance(value, tuple) else value)
