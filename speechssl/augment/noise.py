@@ -32,6 +32,17 @@ MUSAN = ("noise", "music", "speech")  # the folders of MUSAN
 ALIASES = {"g": "gaussian", "m": "stand-in"}
 
 
+def musan_parts(folder: Path) -> list[Path]:
+    """Return the folders of MUSAN. Raises InputError for another folder."""
+    parts = [folder / part for part in MUSAN]
+    if not all(part.is_dir() for part in parts):
+        raise InputError(
+            f"{folder} is not MUSAN, which has the folders {', '.join(MUSAN)}; give noise of your "
+            "own another name (--noise bus=FOLDER), and this name in the place of m or musan"
+        )
+    return parts
+
+
 def find_recordings(path: Path, what: str) -> list[Path]:
     """List the recordings at a path: a file, all files below a folder in the order of their names,
     or those of a manifest (see `list_recordings`). what: the purpose of the recordings, for
@@ -122,7 +133,7 @@ class NoiseBank:
     def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
         """Open the bank for a folder of MUSAN. Raises InputError where a part of it is missing."""
         noise, music, speech = (
-            find_recordings(folder / part, f"the {part} of MUSAN") for part in MUSAN
+            find_recordings(part, f"the {part.name} of MUSAN") for part in musan_parts(folder)
         )
         return cls("musan", (*noise, *music), seed, tuple(speech))
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from speechssl import signal
 from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, to_int16
-from speechssl.augment.noise import MUSAN, SHARES, TALKERS_RANGE, find_recordings
+from speechssl.augment.noise import SHARES, TALKERS_RANGE, find_recordings, musan_parts
 from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, generate_clips
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORT_PROBABILITY, SNR_RANGE
@@ -437,7 +437,9 @@ class _SourceOpener:
         open generated noise, the stand-in, and babble where voices are given."""
         if "musan" in self.folders:
             folder = self.folders["musan"]
-            parts = [self.open_recordings(folder / part, f"musan {part}") for part in MUSAN]
+            parts = [
+                self.open_recordings(part, f"musan {part.name}") for part in musan_parts(folder)
+            ]
             noise, music, speech = parts
             noises = (
                 partial(draw_crop, noise, 0.0),

@@ -124,15 +124,18 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
     root = Path(root)
+    if not root.is_dir():
+        raise InputError(f"{root} is no folder; give one that `speechssl prepare` made")
     card = root / "card.json"
     name = task
     if card.is_file():
         name = convert(read_json(card).get("task"), str, f"{card}, task", 'add {"task": "ks"}')
-    if name is None or task not in (None, name) or not root.is_dir():
+    if name is None:
         raise InputError(
-            f"{root} is a set of the task {name or '(no card.json says which)'}, not of "
-            f"{task or 'one'}; give a folder that `speechssl prepare` made"
+            f'{root} has no card.json that says of which task it is; add {{"task": "ks"}}'
         )
+    if task not in (None, name):
+        raise InputError(f"{root} is a set of the task {name}, not of {task}; give one of {task}")
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
     without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
     if without_dev:

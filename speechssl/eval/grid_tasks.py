@@ -426,14 +426,19 @@ def load_tested(
     return TestedEncoder(name, SharedEncoder(load_encoder(where)), None)
 
 
+def check_set(name: str, data: Path, o: Robustness) -> None:
+    """Raise InputError where a task of classification cannot use its data: a set of another task, a
+    missing recording, a missing split."""
+    splits = load_labelled(data, name).splits
+    if o.split not in splits:
+        raise InputError(f"{data} has no split {o.split!r}; choose from {', '.join(splits)}")
+
+
 def make_tasks(
     name: str, tested: TestedEncoder, data: Path, out: Path, o: Robustness
 ) -> list[GridTask]:
     """Make the scored tasks of a name in GRID_TASKS: a cascade has two, its answers and its
-    transcripts. data: the data of the task; out: the folder of its head.
-
-    Raises InputError for the data of another task, and for data without the split.
-    """
+    transcripts. data: the data of the task; out: the folder of its head."""
     encoder: Any = tested.encoder
     if name in CLASSIFICATION:
         return [_make_head_task(name, encoder, data, out, o)]
@@ -451,14 +456,8 @@ def make_tasks(
 def _make_head_task(
     name: str, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
 ) -> HeadTask:
-    """Make the task of a head, which is trained in `out`. Raises InputError for the data of another
-    task, and for data without the split."""
-    labelled = load_labelled(data)
-    if labelled.task != name:
-        raise InputError(f"{data} is a set of the task {labelled.task}, not of {name}")
-    if o.split not in labelled.splits:
-        splits = ", ".join(labelled.splits)
-        raise InputError(f"{data} has no split {o.split!r}; choose from {splits}")
+    """Make the task of a head, which is trained in `out`."""
+    labelled = load_labelled(data, name)
     return HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)
 
 

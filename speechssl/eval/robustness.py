@@ -35,7 +35,14 @@ from speechssl.eval.degradation import (
     measure_degradation,
 )
 from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
-from speechssl.eval.grid_tasks import GRID_TASKS, GridTask, load_tested, make_tasks
+from speechssl.eval.grid_tasks import (
+    CLASSIFICATION,
+    GRID_TASKS,
+    GridTask,
+    check_set,
+    load_tested,
+    make_tasks,
+)
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import is_current, read_items, write_items
 from speechssl.options import parse_named, parse_noise_folders
@@ -105,13 +112,16 @@ def run_robustness(o: Robustness) -> str:
 
 
 def _find_data(o: Robustness) -> dict[str, Path]:
-    """Return the data of every task. Raises InputError for an unknown task or a missing path."""
+    """Return the data of every task. Raises InputError for an unknown task, a missing path, and as
+    `check_set` does."""
     data = {task: Path(where) for task, where in parse_named(o.tasks, "--tasks").items()}
     for task, where in data.items():
         if task not in GRID_TASKS:
             raise InputError(f"there is no task {task!r}; choose from {', '.join(GRID_TASKS)}")
         if not where.exists():
             raise InputError(f"the data {where} of the task {task} does not exist; check the path")
+        if task in CLASSIFICATION:
+            check_set(task, where, o)
     return data
 
 

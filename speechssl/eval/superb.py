@@ -259,8 +259,13 @@ def _noise_table(
     exception = ""
     if any("+" in encoder for encoder in encoders):
         exception = ", but for those of encoders with + in their names"
+    snrs = set()  # that the table shows
+    for cell_rows in cells.values():
+        snrs |= {row.snr_db for row in nearest_snr(cell_rows, at) if row.snr_db is not None}
+    shown = " and ".join(f"{snr:g}" for snr in sorted(snrs))
+    nearest = "" if snrs <= {at} else f", the nearest to {at:g} (--at)"
     legend = (
-        f"Noise at the SNR nearest to {at:g} dB, the mean over the noises of a group. Heads "
+        f"Noise at {shown} dB{nearest}, the mean over the noises of a group. Heads "
         f"were trained on clean speech{exception}."
     )
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)

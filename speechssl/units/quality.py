@@ -94,6 +94,8 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     is_corpus = o.split is not None or any(o.source.glob("*/passages.jsonl"))
     corpus = load_corpus(o.source, o.split or "test") if is_corpus else None
     labelled = read_labelled(o.source) if _is_labelled(o.source) else {}
+    if labelled:
+        _check_list(labelled, o)
     if o.violins and not labelled:
         raise InputError(
             "--violins draws the same-text distances of a list; give a .csv or .tsv with the "
@@ -151,6 +153,23 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
         group = line.get("group") or path.stem
         by_id[name] = Labelled(audio, line["text"], line["speaker"], group)
     return by_id
+
+
+def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
+    """Raise InputError where no text of a list has two speakers, or there is one text alone."""
+    speakers: dict[str, set[str]] = {}
+    for line in list(labelled.values())[: o.first]:
+        speakers.setdefault(line.text, set()).add(line.speaker)
+    if len(speakers) < 2 or max(map(len, speakers.values())) < 2:
+        raise cannot_compare(o.source, "no text is spoken by two speakers, or there is one alone")
+
+
+def cannot_compare(source: Path, why: str) -> InputError:
+    """Make the error of a list whose texts and speakers allow no comparison."""
+    return InputError(
+        f"{source}: {why}; list several texts, each by several speakers, or give the folder of "
+        "the recordings, to measure what needs neither"
+    )
 
 
 def _list_recordings(
@@ -330,10 +349,7 @@ def _measure_list(
     try:
         rows = same_text(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
-        raise InputError(
-            f"{o.source}: {error}; list several texts, each by several speakers, or give the "
-            "folder of the recordings, to measure what needs neither"
-        ) from error
+        raise cannot_compare(o.source, str(error)) from error
     if o.violins:
         draw_violins(o.violins, rows)
     for row in rows:

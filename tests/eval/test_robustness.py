@@ -72,7 +72,18 @@ def run_stand_ins(plan):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(robustness, "make_tasks", make_tasks)
+        patch.setattr(robustness, "check_set", lambda *_: None)
         return run_robustness(plan)
+
+
+def test_a_set_that_cannot_be_used_is_refused_before_encoders_are_loaded(labelled, tmp_path):
+    good, bad = labelled("ks"), labelled("sid", slots=("speaker",))
+    plan = make_options(tmp_path, {"x": "nowhere"}, {"ks": good, "sid": bad})
+    next((bad / "audio").glob("train-*.flac")).unlink()
+    refused("which does not exist", run_robustness, plan)
+    refused("of the task ks, not of ic", run_robustness, replace(plan, tasks=(f"ic={good}",)))
+    (good / "card.json").unlink()  # a folder without a card is taken for a set of the task
+    refused("nowhere", run_robustness, replace(plan, tasks=(f"ks={good}",)))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +134,8 @@ def test_the_whole_grid(base, plan):
         ({"noise": Noisy(("pink", "pink"), snr=(10.0,))}, "'seen-pink 10 dB'"),
     ],
 )
-def test_bad_plans_are_refused_before_anything_is_made(plan, change, message):
+def test_bad_plans_are_refused_before_anything_is_made(monkeypatch, plan, change, message):
+    monkeypatch.setattr(robustness, "check_set", lambda *_: None)  # the set is a stand-in
     refused(message, lambda: run_robustness(replace(plan, **change)))
     assert not plan.out.exists()
 

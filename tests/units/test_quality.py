@@ -329,7 +329,8 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
         ("line 2 of .*list.csv", "audio,text,speaker\na.wav,,c\n"),
         ("line 2 of .*list.csv", "audio,text,speaker\n../a.wav,b,c\n"),
         ("list.csv", "audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n"),
-        ("r0.flac", "audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n"),
+        ("no text is spoken by two", "audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n"),
+        ("r0.flac", "audio,text,speaker\nr0.flac,b,c\nr1.flac,b,e\nr2.flac,d,e\n"),
     ],
 )
 def test_a_bad_list_is_named(folder, tmp_path, name, text):
