@@ -45,7 +45,7 @@ has_training_set() { # fails where the corpus has no training set, so that reade
   local instead
   instead=$(setting shipped)
   [ -n "$instead" ] || refuse "$SOURCE has no train, which $CONFIG trains on; add it, or try the splits that it has with $(dirname "$0")/smoke.yaml"
-  echo "left out: $SOURCE has no train, so nothing is trained; readers are those of $instead, which heard little but synthetic English"
+  echo "left out: $SOURCE has no train, so nothing is trained; readers are those of $instead, which know little but the English of a generator"
   return 1
 }
 borrow() { # SET FOLDER [PART ...]: copies a shipped set, or parts of it, into FOLDER where it lacks them

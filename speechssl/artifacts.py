@@ -53,7 +53,8 @@ def replacing(path: Path | str) -> Iterator[Path]:
         with name_refused_file(path):
             yield temporary
             if temporary.is_file():
-                temporary.chmod(0o666 & ~UMASK)  # safetensors writes files for their owner alone
+                with suppress(OSError):  # a file system without modes
+                    temporary.chmod(0o666 & ~UMASK)  # safetensors writes for the owner alone
             os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):

@@ -19,7 +19,7 @@ find_files() { find -L "$SOURCE" -type f \( "$@" \) | sort; } # tests of find, j
 #   all              all Mandarin questions
 #   last             then those with short answers once more
 #   english          English questions alone
-#   mean-difference  the same, where Mandarin's mean state is replaced by that of English
+#   mean-difference  the reader english, where Mandarin's mean state is replaced by that of English
 #   zero-mean        English questions, with the mean of either language taken away
 READERS=
 for reader in $(setting readers); do
@@ -55,7 +55,8 @@ if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA";
   drcd=$(find_files -name 'DRCD_dev*.json' | head -n 1) # copies of it may lie beside several corpora
   [ "${#training[@]}" -gt 0 ] && [ "${#odsqa[@]}" -gt 0 ] && [ -n "$drcd" ] || refuse "$SOURCE lacks DRCD_dev.json, \
 ODSQA_textq_test-v1.1.json, or what trains: DRCD_test.json, cmrc2018_dev.json, xquad.zh.json"
-  [ -f "$EXP/questions/dev.json" ] || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
+  [ -f "$EXP/questions/short/dev.json" ] && [ -f "$EXP/questions/known.txt" ] \
+    || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
   speechssl prepare squad "$EXP/questions" "$EXP/corpus" --language zh
   speechssl prepare squad "$EXP/questions/short" "$EXP/corpus-short" --language zh
   speechssl prepare drcd "$drcd" "$EXP/drcd"

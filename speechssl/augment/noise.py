@@ -33,12 +33,16 @@ ALIASES = {"g": "gaussian", "m": "stand-in"}
 
 
 def musan_parts(folder: Path) -> list[Path]:
-    """Return the folders of MUSAN. Raises InputError for another folder."""
+    """Return the folders of MUSAN. Raises InputError for another folder, and where there is
+    none."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder} of MUSAN; give its path (musan=FOLDER)")
     parts = [folder / part for part in MUSAN]
-    if not all(part.is_dir() for part in parts):
+    lacking = [part.name for part in parts if not part.is_dir()]
+    if lacking:
         raise InputError(
-            f"{folder} is not MUSAN, which has the folders {', '.join(MUSAN)}; give noise of your "
-            "own another name (--noise bus=FOLDER), and this name in the place of m or musan"
+            f"{folder} is not MUSAN: it lacks {', '.join(lacking)}; give other noise another name, "
+            "as in bus=FOLDER, and write bus where musan or m stands"
         )
     return parts
 

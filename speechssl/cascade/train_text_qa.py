@@ -107,7 +107,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             save_trained(o.out, model, layout, card, data.questions, o.start)
     print(
         f"{o.out}: text QA{describe_run(o.out)}; next: `speechssl evaluate qa {o.corpus} OUT "
-        f"--systems text --reader {o.out}`"
+        f"--systems text --reader {o.out} --split {o.qa.evaluation.eval_split}`"
     )
 
 
@@ -220,7 +220,8 @@ def make_word_evaluation(
         return None
     written_questions = []
     for q in data.answerable:
-        if q.text.strip() and data.passages[q.passage].text.strip():
+        has_words = any(answer.text.strip() for answer in q.answers)
+        if has_words and q.text.strip() and data.passages[q.passage].text.strip():
             written_questions.append(q)
     data = select_questions(data, written_questions, o.qa.evaluation, "a text")
     words = {r.id: given_words("text", r) for r in data.records}

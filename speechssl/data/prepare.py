@@ -630,9 +630,9 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     time to which `speechssl align` could give one: answers that are found in the text of a passage
     with a recording.
 
-    The result also has `answer_in_context`: the fraction of answerable questions of which an answer
-    occurs, in whole words (zh: characters), in the transcript of the passage, or in its text where
-    there is no transcript.
+    The result also has `answer_in_context`: the fraction of questions with written answers of which
+    one occurs, in whole words (zh: characters), in the transcript of the passage, or in its text
+    where there is no transcript.
     """
     answerable = [q for q in records.questions if q.answers]
     if not answerable:
@@ -650,7 +650,9 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
             place, _ = locate(answer, passage.written, language_of(q.language))
             to_align += place is not None
     facts = {"answerable": len(answerable), "with_times": with_times, "answers_to_align": to_align}
-    if not any(p.written for p in records.passages):  # it is not known what is said
+    with_text = [q for q in answerable if any(a.text.strip() for a in q.answers)]
+    # it is not known what is said
+    if not with_text or not any(p.written for p in records.passages):
         return facts
 
     def join_words(text: str, language: str) -> str:
@@ -660,9 +662,10 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
 
     texts = {p.id: join_words(p.transcript or p.text, p.language) for p in records.passages}
     in_context = 0
-    for q in answerable:
-        in_context += any(join_words(a.text, q.language) in texts[q.passage] for a in q.answers)
-    return facts | {"answer_in_context": in_context / len(answerable)}
+    for q in with_text:
+        found = [join_words(a.text, q.language) in texts[q.passage] for a in q.answers if a.text]
+        in_context += any(found)
+    return facts | {"answer_in_context": in_context / len(with_text)}
 
 
 def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:

@@ -130,7 +130,7 @@ class QuestionScore:
     # None where the annotation or the system has no times
     ff1: float | None
     aos: float | None
-    # None where the system gives no text
+    # None where the annotation or the system has no text
     em: float | None
     f1: float | None
     error: str = ""  # one of ERRORS; "" where the answer has neither times nor words to tell it

@@ -251,11 +251,13 @@ def list_rounds(
 
 def check_answerable(corpus: Corpus) -> None:
     """Raise InputError where no question has an answer."""
+    split = corpus.root / corpus.split
+    if not corpus.questions:
+        raise InputError(f"{split} has no questions; add some to questions.jsonl")
     if not corpus.answerable:
         raise InputError(
-            f"none of the {len(corpus.questions)} questions of {corpus.root / corpus.split} has "
-            "`answers` to compare with; mark some (text, or start and end), or ask without scores "
-            "by `speechssl answer`"
+            f"no question of {split} has `answers` to compare with; mark some (text, or start and "
+            "end), or ask without scores by `speechssl answer`"
         )
 
 
@@ -407,6 +409,8 @@ class SpokenQa(Task):
                 "written, other systems cannot be asked",
                 file=sys.stderr,
             )
+        if not any(a.text.strip() for q in corpus.answerable for a in q.answers):
+            print("no answer has a text, which F1 and EM need", file=sys.stderr)
         if any(a.start is not None for q in corpus.answerable for a in q.answers):
             return
         message = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"

@@ -259,16 +259,24 @@ def _noise_table(
     exception = ""
     if any("+" in encoder for encoder in encoders):
         exception = ", but for those of encoders with + in their names"
-    snrs = set()  # that the table shows
-    for cell_rows in cells.values():
-        snrs |= {row.snr_db for row in nearest_snr(cell_rows, at) if row.snr_db is not None}
-    shown = " and ".join(f"{snr:g}" for snr in sorted(snrs))
-    nearest = "" if snrs <= {at} else f", the nearest to {at:g} (--at)"
     legend = (
-        f"Noise at {shown} dB{nearest}, the mean over the noises of a group. Heads "
-        f"were trained on clean speech{exception}."
+        f"{describe_snrs(cells, at)} mean over the noises of a group. Heads were trained on clean "
+        f"speech{exception}."
     )
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)
+
+
+def describe_snrs(cells: Cells, at: float) -> str:
+    """Begin the legend of a table of noise: "Noise at 10 dB, the SNR nearest to 5 dB, the". Rooms
+    have no SNR."""
+    snrs = set()
+    for cell_rows in cells.values():
+        snrs |= {row.snr_db for row in nearest_snr(cell_rows, at) if row.snr_db is not None}
+    if not snrs:
+        return "The"
+    shown = " and ".join(f"{snr:g}" for snr in sorted(snrs))
+    nearest = "" if snrs == {at} else f", the SNR nearest to {at:g} dB"
+    return f"Noise at {shown} dB{nearest}, the"
 
 
 def format_mean(rows: Sequence[Row], metric: str, at: float) -> str:

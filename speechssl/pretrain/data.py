@@ -22,7 +22,7 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, replacing, write_json
-from speechssl.audio import header_duration, read_audio, to_int16
+from speechssl.audio import exact_duration, read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.recordings import (
     Recording,
@@ -590,16 +590,16 @@ def mean_and_variance(samples: np.ndarray) -> tuple[float, float]:
 
 
 def check_lengths(recordings: Sequence[TrainingRecording], crop_seconds: float) -> None:
-    """Raise InputError where all recordings are too short for the shortest crop, by what their
-    headers state. It reads headers up to the first recording that is long enough."""
+    """Raise InputError where all recordings are too short for the shortest crop. It measures them
+    up to the first that is long enough."""
     shortest = min(crop_seconds, SHORTEST_CROP)
     longest = 0.0
     for recording in recordings:
         try:
-            longest = max(longest, header_duration(recording.path))
+            longest = max(longest, exact_duration(recording.path))
         except InputError:
             continue  # reported when the audio is packed
-        if longest >= shortest:
+        if longest >= shortest - 0.02:  # crops are counted in frames
             return
     if longest:
         raise too_short(shortest, f", and the longest lasts {longest:.1f} s")

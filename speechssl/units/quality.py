@@ -160,8 +160,10 @@ def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
     speakers: dict[str, set[str]] = {}
     for line in list(labelled.values())[: o.first]:
         speakers.setdefault(line.text, set()).add(line.speaker)
-    if len(speakers) < 2 or max(map(len, speakers.values())) < 2:
-        raise cannot_compare(o.source, "no text is spoken by two speakers, or there is one alone")
+    if len(speakers) < 2:
+        raise cannot_compare(o.source, "there is only one text")
+    if max(map(len, speakers.values())) < 2:
+        raise cannot_compare(o.source, "no text is spoken by two speakers")
 
 
 def cannot_compare(source: Path, why: str) -> InputError:

@@ -19,6 +19,10 @@ from ..files import read_lines, refused, same_files, untouched
 SPOKEN_QA = [verb.split()[-1] for verb in VERBS if issubclass(import_options(verb), SpokenQA)]
 
 
+def test_ten_verbs_prepare_spoken_qa():
+    assert len(SPOKEN_QA) >= 10
+
+
 @pytest.mark.parametrize("name", SPOKEN_QA)
 def test_a_source_of_another_corpus_is_refused(name, tmp_path, capsys):
     (tmp_path / "notes.txt").touch()

@@ -4,13 +4,14 @@ repeated; noise; folds; bad input."""
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
-from speechssl.eval.superb import run_superb
+from speechssl.eval.superb import describe_snrs, run_superb
 from speechssl.eval.superb_plan import find_data, name_encoders
 from speechssl.eval.superb_scores import combine_folds
 from speechssl.pretrain.options import Adversary
@@ -277,3 +278,16 @@ def test_encoders_get_names():
     assert named == {"a": "exp/mine"} | others | {"torchaudio-HUBERT_BASE": bundle}
     for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
         refused("--encoders", name_encoders, wrong)
+
+
+@pytest.mark.parametrize(
+    ("snrs", "sentence"),
+    [
+        ((None, 5, 0), "Noise at 5 dB, the"),
+        ((None, 10, 0), "Noise at 10 dB, the SNR nearest to 5 dB, the"),
+        ((None,), "The"),  # rooms alone
+    ],
+)
+def test_a_table_of_noise_names_the_snr_that_it_shows(snrs, sentence):
+    cells = {("ks", "acc", "a", "seen"): [SimpleNamespace(snr_db=snr) for snr in snrs]}
+    assert describe_snrs(cells, 5.0) == sentence

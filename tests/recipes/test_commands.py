@@ -98,6 +98,7 @@ def record_commands(script, config, exp, bin):
         "RECORD": str(bin / "record"),
         "PYTHON": sys.executable,
         "START": "people-en",
+        "ENGLISH": "english",
         "SHIPPED_MODELS": str(model_folder("people-en")),
         "FSDD": "digits",
         "PEOPLE": "people",

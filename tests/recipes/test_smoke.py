@@ -205,6 +205,10 @@ def test_odsqa_as_text(tmp_path):
     run("odsqa/text.sh", *arguments, ENGLISH=str(tmp_path / "english"))
     counts = [len(load_corpus(exp / "corpus", split).questions) for split in ("train", "dev")]
     assert counts == [3, 1]
+    without_cmrc = [
+        len(load_corpus(exp / "corpus-short", split).questions) for split in ("train", "dev")
+    ]
+    assert without_cmrc == [1, 1]
     readers = {"all", "last", "english", "mean-difference", "zero-mean"}
     for reader in readers:
         shift = f"~{reader}" if reader in ("mean-difference", "zero-mean") else ""

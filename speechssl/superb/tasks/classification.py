@@ -1,5 +1,5 @@
-"""Classification tasks (`_classification` of TASKS) give each utterance one label or several, from
-the mean over time of every hidden state.
+"""Tasks of classification, such as KS, SID, IC and ER, give each utterance one label or several,
+from the mean over time of every hidden state.
 
 The head has no non-linearity (s3prl
 `downstream/{speech_commands,voxceleb1,fluent_commands,emotion}`), so the mean over time may be
