@@ -48,12 +48,6 @@ def test_missing_parts_and_unknown_systems_are_refused(models, damage, system, m
 
 
 @pytest.mark.slow
-def test_a_codebook_of_another_encoder_is_refused(models):
-    change_json(models / "units.card.json", encoder="0123456789abcdef")
-    refused("but on encoder 0123456789abcdef", load_systems, models, ["dual"])
-
-
-@pytest.mark.slow
 def test_a_reader_accepts_codebooks_that_were_carried_over_from_its_own(models):
     """A codebook that `units transfer` carried over from another has units of the same meaning. The
     reader accepts one that was carried over from its own, or from the same codebook as its own."""

@@ -3,7 +3,7 @@ sub-word units an embedding of their own; licences; and the codec on published v
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.artifacts import write_json, write_text
@@ -108,8 +108,7 @@ def test_a_vocabulary_that_does_not_do_is_refused(
     refused(message, symbol_encoder, text_encoder(), vocabulary, symbols, assignment)
 
 
-def test_unknown_sub_word_units_and_a_shift_of_another_width_are_refused(text_encoder, tokenizer):
-    refused("no sub-word units 'syllables'", make_subword_units, tokenizer, "syllables", 100, 8)
+def test_a_shift_of_another_width_is_refused(text_encoder):
     shift = Shift(layer=1, vector=torch.zeros(31))
     refused("the shift has 31 numbers", shift.attach, text_encoder())
 
@@ -173,16 +172,6 @@ def test_the_licence_of_a_text_encoder_is_read_from_its_model_card(tmp_path):
 # ---- the codec on the vocabularies of published encoders
 
 
-def make_bert_tokenizer(tokens):
-    """Make a tokeniser such as that of bert-base-chinese or bert-base-multilingual-cased: WordPiece
-    with every Chinese character by itself."""
-    ids = {token: i for i, token in enumerate(["[UNK]", *tokens])}
-    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.normalizer = normalizers.BertNormalizer(lowercase=False)
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
-
-
 def make_xlm_roberta_tokenizer(tokens):
     """Make a tokeniser such as XLM-RoBERTa's: a unigram model with ▁ at the beginning of a word,
     which joins characters where it can."""
@@ -197,7 +186,6 @@ def make_xlm_roberta_tokenizer(tokens):
 @pytest.mark.parametrize(
     "tokenizer",
     [
-        make_bert_tokenizer([*"他在北京买了", "phone", "##s"]),
         make_xlm_roberta_tokenizer([*"他在北京买了", "北京", "▁phone", "s"]),
         character_tokenizer([TEXT]),
     ],

@@ -18,7 +18,6 @@ from speechssl.cli import (
     parse_arguments,
 )
 from speechssl.cli.parser import make_parser
-from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,33 +109,6 @@ def test_an_answer_of_the_shipped_models_imports_little_beside_torch(tmp_path):
     call = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where?".split()
     code = f"from speechssl.cli import main\nassert main({call}) == 0"
     assert not find_imported(heavy, code)
-
-
-def get_training(config):
-    """Return the training options in the options of a verb."""
-    for part in ("training", "qa", "options", "head"):
-        if hasattr(config, part):
-            config = getattr(config, part)
-    return getattr(config, "training", config)
-
-
-@pytest.mark.parametrize(
-    ("verb", "adam"),
-    [
-        ("pretrain continue c o --start e", HUBERT),
-        ("train dual c u o", PLAIN),
-        ("train text-qa c o", PLAIN),
-        ("train ctc c e o", PLAIN),
-        ("train speechbert c e o", BERT),
-        ("train transfer-speechbert c e s n o", BERT),
-        ("train choice c o", BERT),
-    ],
-)
-def test_defaults_of_adamw_and_the_longest_answer_are_those_of_the_papers(verb, adam):
-    training = get_training(options(verb))
-    assert Adam(training.adam_betas, training.adam_epsilon, training.weight_decay) == adam
-    longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
-    assert longest is None or options(verb).qa.answer == longest
 
 
 def test_options_of_speechbert_become_three_stages():

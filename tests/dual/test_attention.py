@@ -10,7 +10,7 @@ from speechssl.dual import model as dual_model
 from speechssl.dual.model import Bert, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.textlm import attention
-from speechssl.textlm.attention import attend_locally, block_attention, local_mask
+from speechssl.textlm.attention import attend_locally, local_mask
 
 from .conftest import KINDS, LAYOUT, random_batch
 
@@ -50,20 +50,6 @@ def test_wide_enough_attention_is_attention_of_all_to_all(span_model):
         torch.testing.assert_close(model.logits(**batch), full, atol=1e-5, rtol=1e-5)
         model.inputs.attend(model.encoder, 2, "bert")
         assert not torch.allclose(model.logits(**batch), full, atol=1e-3)
-
-
-def test_blocks_attend_as_the_mask_says():
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(3, 2, 300, 4, generator=generator) for _ in range(3))
-    lengths = (300, 290, 140)
-    positions = torch.arange(300)
-    real = positions < torch.tensor(lengths)[:, None]
-    question = positions < torch.tensor([1, 40, 7])[:, None]
-    mask = local_mask(real, question, 5)
-    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
-    attended = block_attention(query, key, value, real, question, 5)
-    for row, length in enumerate(lengths):
-        torch.testing.assert_close(attended[row, :, :length], expected[row, :, :length])
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "modernbert", "t5"])

@@ -103,17 +103,6 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     assert 36 <= answer.first <= answer.last < 72
 
 
-def test_where_no_window_is_left_out_retrieval_changes_nothing(span_model):
-    question, passage = random_tokens(3), random_tokens(100, seed=1)
-    reader = Reader(span_model("bert"), LAYOUT)
-    retrieving = replace(
-        reader, retrieve=len(cut_windows(100, LAYOUT.size, LAYOUT.stride)), ngram=2
-    )
-    assert retrieving.read([(question, passage)]) == reader.read([(question, passage)])
-    one_window = [(question, passage[: LAYOUT.size])]
-    assert replace(retrieving, retrieve=1).read(one_window) == reader.read(one_window)
-
-
 def test_the_loss_is_the_mean_of_two_cross_entropies_and_exact_the_share_with_both_ends_right(
     span_model,
 ):
@@ -318,7 +307,7 @@ def test_a_bert_that_only_answers_gives_the_numbers_of_transformers(reader_folde
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.safetensors", "model.safetensors does not match its card"),
+        ("model.safetensors", "model.safetensors is not that of its card"),
         ("card.json", "does not hold a reader"),
     ],
 )
