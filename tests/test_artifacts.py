@@ -25,18 +25,12 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)
 def test_a_file_appears_under_its_name_when_it_is_whole(tmp_path):
     path = tmp_path / "new" / "folder" / "x.txt"
     with replacing(path) as temporary:
-        temporary.write_text("half")
+        temporary.touch(0o600)  # as safetensors writes, for the owner alone
         assert not path.exists()
         assert (temporary.parent, temporary.suffix) == (path.parent, ".txt")
     assert os.listdir(path.parent) == ["x.txt"]
-
-
-def test_a_file_that_a_library_wrote_for_its_owner_alone_can_be_read_by_others(tmp_path):
     (tmp_path / "plain").touch()
-    with replacing(tmp_path / "model.safetensors") as temporary:
-        temporary.touch(0o600)
-    modes = [(tmp_path / name).stat().st_mode for name in ("plain", "model.safetensors")]
-    assert modes[0] == modes[1]
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -55,11 +49,10 @@ def test_hashes_depend_on_contents_and_not_on_the_order_of_keys(tmp_path):
     assert hash_json({"a": 1}) != hash_json({"a": "1"})
     # the borders between the parts count
     assert len({hash_bytes(b"ab", b"c"), hash_bytes(b"a", b"bc"), hash_bytes(b"abc")}) == 3
-    for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
+    for name, text in (("a", "1"), ("b", "2")):
         write_text(tmp_path / name, text)
-    a, b, c = (tmp_path / name for name in "abc")
-    assert hash_files([a, b]) == hash_files([c, b])
-    assert hash_files([a, b]) != hash_files([b, a])
+    both = [tmp_path / "a", tmp_path / "b"]
+    assert hash_files(both) != hash_files(both[::-1])
 
 
 # ---- stages

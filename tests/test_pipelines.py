@@ -2,6 +2,7 @@
 a hub."""
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -66,9 +67,7 @@ def test_the_example_of_the_module_runs(speech, monkeypatch, capsys):
     assert 0 <= start < end <= 4.0
     assert 0 < confidence <= 1
     dual, units, passage = (variables[name] for name in ("dual", "units", "passage"))
-    assert dual.answer(*map(str, speech)) == variables["span"]
     assert speechssl.Dual.from_pretrained("people-en").answer(*speech) == variables["span"]
-    assert units.card["codebook"] == variables["codebook"].hash
     assert units.seconds(passage, 0, len(passage) - 1)[0] == 0.0
     refused("DUAL reads no text such as 'who[?]'", dual.answer, passage, "who?")
     words = speechssl.Units("people-en/encoder", MODELS / "words.safetensors")
@@ -106,12 +105,6 @@ def test_an_array_whose_content_changes_is_recognised_again():
 # ---- questions
 
 
-@pytest.fixture(scope="module")
-def dual():
-    """A QA whose only system is DUAL."""
-    return speechssl.QA(systems="dual")
-
-
 @pytest.mark.slow
 def test_all_systems_answer_recordings_and_cascades_answer_texts(speech, capsys):
     qa = speechssl.QA()
@@ -119,40 +112,20 @@ def test_all_systems_answer_recordings_and_cascades_answer_texts(speech, capsys)
     of_recording, of_text = qa.answer(speech[0], [speech[1], "Where is the noise?"])
     assert set(of_recording) == {"dual", "cascade-ctc"}
     assert set(of_text) == {"cascade-ctc"}
-    span = of_recording["dual"]
-    assert 0 <= span.start < span.end <= 4.0
-    assert 0 <= span.confidence <= 1
     assert of_recording["cascade-ctc"] == speechssl.answer(*speech, "cascade-ctc")["cascade-ctc"]
     with pytest.raises(TypeError, match="questions come in a list"):
         qa.answer(speech[0], "Where is the noise?")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"systems": ["dual", "cascade-given"]}, "cascade-given reads transcripts"),
-        ({"models": "nowhere"}, "nowhere is neither a folder"),
-    ],
-)
-def test_systems_that_cannot_be_asked_are_refused(options, message):
-    refused(message, speechssl.QA, **options)
-
-
-# longer than a question may be
-MINUTE = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
-
-
-@pytest.mark.parametrize(
-    ("passage", "question", "message"),
-    [
-        (MINUTE, "Where is the noise?", "dual can only listen"),
-        (MINUTE, MINUTE, "lasts 61 s, and a question at most 60 s"),
-        (np.zeros(16_000), MINUTE[:16_000], "the array given"),
-        (MINUTE[:100], MINUTE[:16_000], "the array given is 0.006 s long"),
-    ],
-)
-def test_recordings_that_cannot_be_used_are_refused(passage, question, message, dual):
-    refused(message, dual.answer, passage, [question])
+def test_systems_and_recordings_that_cannot_be_used_are_refused():
+    refused("cascade-given reads", speechssl.QA, systems=["dual", "cascade-given"])
+    refused("nowhere is neither a folder", speechssl.QA, "nowhere")
+    dual = speechssl.QA(systems="dual")
+    minute = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)  # longer than a question may be
+    refused("dual can only listen", dual.answer, minute, ["Where is the noise?"])
+    refused("a question at most 60 s", dual.answer, minute, [minute])
+    refused("the array given", dual.answer, np.zeros(16_000), [minute[:16_000]])
+    refused("the array given is 0.006 s", dual.answer, minute[:100], [minute[:16_000]])
 
 
 # ---- speechssl answer
@@ -169,14 +142,10 @@ def test_the_command_prints_answers_and_writes_a_clip(speech, tmp_path, capsys):
     text = "Where is the noise?"
     assert ask(speech, text, "--systems", "dual", "cascade-ctc", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    systems = [(a["question"], a["system"]) for a in printed["answers"]]
-    assert systems == [
-        (str(speech[1]), "dual"),
-        (str(speech[1]), "cascade-ctc"),
-        (text, "cascade-ctc"),
+    answered = [
+        (a["system"], isinstance(a["question_transcript"], str)) for a in printed["answers"]
     ]
-    transcripts = [a["question_transcript"] for a in printed["answers"]]
-    assert [isinstance(transcript, str) for transcript in transcripts] == [False, True, False]
+    assert answered == [("dual", False), ("cascade-ctc", True), ("cascade-ctc", False)]
     (unanswered,) = printed["unanswered"]
     assert (unanswered["question"], unanswered["system"]) == (text, "dual")
 
@@ -194,34 +163,24 @@ def test_a_reader_of_hugging_face_may_give_no_answer(speech, checkpoint, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        (["--clip", "x.doc"], "x.doc"),
-        (["--language", "fr"], "no text rules for the language 'fr'; use en or zh"),
-        (["--null-threshold", "nan"], "nan is not a finite number"),
-        (["--passage", "It was founded in 1088."], "check the path"),
-        (["--question", "SILENT"], "silent.wav is silent"),
+        ("--clip x.doc", "x.doc"),
+        ("--language fr", "'fr'; use en or zh"),
+        ("--passage founded-in-1088", "founded-in-1088"),
+        ("--question silent.wav", "silent.wav is silent"),
+        ("--clip taken.wav --question Where? Who?", "overwrite the recording taken-2.wav"),
     ],
 )
 def test_bad_options_and_recordings_are_refused_and_no_clip_is_written(
-    options, message, speech, tmp_path, capsys
+    options, named, speech, tmp_path, monkeypatch, capsys
 ):
-    silent, clip = tmp_path / "silent.wav", tmp_path / "clip.wav"
-    soundfile.write(silent, np.zeros(16_000), 16_000)
-    options = [str(silent) if option == "SILENT" else option for option in options]
-    assert ask(speech, "--clip", clip, *options) == 2
-    sentence = capsys.readouterr().err
-    assert message in sentence
-    assert sentence.count("\n") == 1
-    assert not clip.exists()
-
-
-def test_a_clip_never_overwrites_a_recording(speech, tmp_path, capsys):
-    path = tmp_path / "clip-2.wav"
-    path.write_bytes(speech[1].read_bytes())
-    code = ask((path, speech[1]), "Where is the noise?", "--clip", tmp_path / "clip.wav")
-    assert code == 2
-    assert f"would overwrite the recording {path}" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    soundfile.write("silent.wav", np.zeros(16_000), 16_000)
+    passage = shutil.copy(speech[1], "taken-2.wav")
+    assert ask((passage, speech[1]), "--clip", "clip.wav", *options.split()) == 2
+    assert named in capsys.readouterr().err
+    assert not Path("clip.wav").exists()
 
 
 # ---- pushing to a hub: with HF_HUB_OFFLINE, as in tests, models are copied to the models folder

@@ -17,10 +17,9 @@ import pytest
 import soundfile
 
 from speechssl.audio import LONGEST_QUESTION, read_audio
-from speechssl.cli import main
 from speechssl.pipelines import QA
-from speechssl.serve.options import Limits
-from speechssl.serve.page import check_port, complete_condition, read_upload, render_answers
+from speechssl.serve.options import Limits, Serve
+from speechssl.serve.page import read_upload, render_answers, serve
 from speechssl.signal import active_level, rms_level
 
 from .files import refused
@@ -95,22 +94,8 @@ def test_a_question_is_shorter_than_a_passage(tmp_path):
     refused("may last 60 s", read_upload, path, "question", Limits(100.0))
 
 
-@pytest.mark.parametrize(
-    ("written", "label"),
-    [
-        ("pink", "pink 5 dB"),
-        ("clean", "clean"),
-        ("reverb", "reverb 0.5 s"),
-        ("codec@mp3:16", "mp3 16 kbps"),
-        ("pink@0", "pink 0 dB"),
-    ],
-)
-def test_noise_without_an_snr_gets_that_of_the_slider(written, label):
-    assert complete_condition(written, 5.0).label == label
-
-
-@pytest.mark.parametrize("snr_db", [-5.0, 5.0, 20.0])
-def test_systems_get_recordings_with_the_snr_of_the_slider(snr_db):
+@pytest.mark.parametrize(("written", "snr_db"), [("pink", -5.0), ("pink", 20.0), ("pink@0", 0.0)])
+def test_systems_get_recordings_with_the_snr_of_the_condition_or_the_slider(written, snr_db):
     received = []  # by the systems
 
     def details(passage, questions):
@@ -119,14 +104,10 @@ def test_systems_get_recordings_with_the_snr_of_the_slider(snr_db):
 
     qa = SimpleNamespace(systems=[], details=details)
     uploads = [noise(2.0), noise(1.0)]
-    page = render_answers(qa, *uploads, "pink", snr_db)
+    page = render_answers(qa, *uploads, written, snr_db or 5.0)
     for noisy, clean in zip(received, uploads, strict=True):
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
     assert f"Passage, pink {snr_db:g} dB" in page
-    received.clear()
-    render_answers(qa, *uploads, "clean", snr_db)
-    for samples, upload in zip(received, uploads, strict=True):
-        np.testing.assert_array_equal(samples, upload)
 
 
 # ---- answers
@@ -143,51 +124,30 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
     for name, row in rows:
         answer = expected[name]
         assert f"{answer.start:.2f} to {answer.end:.2f} s" in row
-        assert f"{answer.confidence:.2f}" in row
         clip = soundfile.info(io.BytesIO(base64.b64decode(re.findall(r"base64,([^\"]*)", row)[0])))
         assert clip.duration == pytest.approx(answer.end - answer.start, abs=0.01)
     runs = qa.systems[0].encode(None, passage)
     assert page.count("<title>unit ") == len(runs) + len(qa.systems[0].encode(None, question))
     marked = " ".join(re.findall("<mark>(.*?)</mark>", page))
     assert marked == expected["cascade-ctc"].text
-    assert page.count('class="wave"') == 2
-
     written = render_answers(qa, passage, "who leads <b>volunteers</b>?")
     assert "can only listen; record the question" in written
-    assert written.count('class="wave"') == 1
     refused("has no words", render_answers, qa, passage, "?")
 
 
 # ---- the verb
 
 
-@pytest.fixture
-def environment(monkeypatch):
-    """The variables that `serve` sets are restored after the test."""
+def test_a_page_that_cannot_be_served_is_refused(monkeypatch):
     for name in ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "no_proxy"):
-        monkeypatch.setenv(name, "")
-
-
-def refuse_serving(capsys, *options):
-    """Assert that `serve` ends with exit code 2 and one sentence, which is returned."""
-    assert main(["serve", *options]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1
-    return message
-
-
-def test_without_gradio_the_sentence_says_how_to_install_it(monkeypatch, environment, capsys):
+        monkeypatch.setenv(name, "")  # `serve` sets these; they are restored after the test
     monkeypatch.setitem(sys.modules, "gradio", None)
-    message = refuse_serving(capsys, "--port", str(free_port()))
-    assert "the page needs the extra serve: pip install" in message
-
-
-def test_a_port_in_use_and_an_unknown_condition_are_refused(capsys):
+    refused("the page needs the extra serve: pip install", serve, Serve(port=free_port()))
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-        assert f"127.0.0.1:{port}" in refuse_serving(capsys, "--port", port)
-    assert "no recordings in bagpipes" in refuse_serving(capsys, "--conditions", "bagpipes")
-    refused("cannot listen at no.such.host.invalid", check_port, "no.such.host.invalid", 7860)
+        port = server.getsockname()[1]
+        refused(f"127.0.0.1:{port}", serve, Serve(port=port))
+    refused("no recordings in bagpipes", serve, Serve(conditions=("bagpipes",)))
+    refused("no.such.host.invalid", serve, Serve(host="no.such.host.invalid"))
 
 
 @pytest.fixture
@@ -195,12 +155,11 @@ def chromium():
     """A browser."""
     pytest.importorskip("gradio", reason="the optional extra serve is not installed")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if (program := shutil.which("chromium")) is None:
+    program = shutil.which("chromium")
+    if program is None:
         pytest.skip("there is no chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+        yield driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
 
 
 @pytest.mark.slow
@@ -222,7 +181,6 @@ def test_two_recordings_are_answered_in_a_browser(speech, tmp_path, chromium):
             urls = []  # requested by the page
             page.on("request", lambda request: urls.append(request.url))
             page.goto(f"http://127.0.0.1:{port}")
-            assert "trained on recipes/units" in page.inner_text("#about")
             page.click("#answer")
             page.wait_for_selector("#result [role=alert]:has-text('There is no passage')")
             for part, path in zip(("passage", "question"), speech, strict=True):
@@ -231,23 +189,13 @@ def test_two_recordings_are_answered_in_a_browser(speech, tmp_path, chromium):
             page.click("#answer")
             page.wait_for_selector("#result tr[data-system]")
             rows = page.query_selector_all("#result tr[data-system]")
-            clean = [row.inner_text() for row in rows]
-            assert [row.split("\t")[0] for row in clean] == ["dual", "cascade-ctc"]
-            assert page.locator("#result td audio").count() == 2
-            assert page.locator("#result .units").count() == 2
-            # the recording can be played
-            assert page.evaluate("document.querySelector('#result audio').readyState") > 0
-            page.fill("#text textarea", "who leads them?")  # removes the answers
-            page.wait_for_selector("#result tr[data-system]", state="detached")
-            page.fill("#text textarea", "")
+            assert [row.inner_text().split("\t")[0] for row in rows] == ["dual", "cascade-ctc"]
             page.click("#noise input")
             page.get_by_role("option", name="pink").click()
             page.fill("#snr input[type=number]", "-5")
             page.keyboard.press("Tab")
             page.click("#answer")
             page.wait_for_selector("#result h3:has-text('pink -5 dB')")
-            rows = page.query_selector_all("#result tr[data-system]")
-            assert [row.inner_text() for row in rows] != clean
             local = (f"http://127.0.0.1:{port}/", "data:", "blob:")
             assert all(url.startswith(local) for url in urls)
         finally:

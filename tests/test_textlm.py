@@ -3,7 +3,7 @@ sub-word units an embedding of their own; licences; and the codec on published v
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.artifacts import write_json, write_text
@@ -35,11 +35,10 @@ def make_tokenizer(*tokens, **special_tokens):
     return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="<unk>", **special_tokens)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
+def test_assignments_take_the_words_they_are_named_for(tokenizer):
     words = plain_words(tokenizer)
     most, least, random = (
-        assign_tokens(tokenizer, SYMBOLS, assignment, seed) for assignment in COPYING
+        assign_tokens(tokenizer, SYMBOLS, assignment, seed=0) for assignment in COPYING
     )
     assert set(most) == set(words[:SYMBOLS])
     assert most != words[:SYMBOLS]  # they are shuffled
@@ -49,12 +48,11 @@ def test_assignments_take_the_words_they_are_named_for(tokenizer, seed):
     assert set(random) not in (set(most), set(least))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_released_takes_the_ids_from_5_in_order(seed):
+def test_released_takes_the_ids_from_5_in_order():
     # ids 0 to 9 of its vocabulary
     first = ("<s>", "<pad>", "</s>", "<unk>", ".", "Ġthe", ",", "Ġto", "s", "Ġ-")
     longformer = make_tokenizer(*first, **SPECIAL_TOKENS)
-    assert assign_tokens(longformer, 5, "released", seed) == [5, 6, 7, 8, 9]
+    assert assign_tokens(longformer, 5, "released") == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("kind", ["bert", "electra"])  # electra's table is narrower than its layers
@@ -70,7 +68,6 @@ def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assig
     specials = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[PAD]"])
     assert torch.equal(table.weight[list(special_ids(SYMBOLS))], source[specials])
     assert torch.equal(model.get_input_embeddings().weight, source)
-    assert table.weight.requires_grad
 
 
 @pytest.mark.parametrize("assignment", ["re-init", "scratch"])
@@ -87,52 +84,33 @@ def test_re_init_initialises_the_rows_and_scratch_the_layers_too(
         assert all(unchanged)
     else:
         assert not any(unchanged)
-    assert encoder.config.to_dict() == model.config.to_dict()
     assert table.weight.std().item() == pytest.approx(0.02, rel=0.1)  # initializer_range
     assert torch.cdist(table.weight, model.get_input_embeddings().weight).min() > 0.01
 
 
-@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
-def test_new_rows_depend_on_the_seed_only(tokenizer, text_encoder, assignment):
-    tables = []
-    for seed in (7, 7, 8):
-        _, table = symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed)
-        tables.append(table.weight)
-    assert torch.equal(tables[0], tables[1])
-    assert not torch.equal(tables[0], tables[2])
-
-
 WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
+FIVE_TOKENS = make_tokenizer("<s>", "<pad>", "</s>", "<unk>", ".", **SPECIAL_TOKENS)
 
 
-def test_an_unknown_assignment_is_refused(text_encoder, tokenizer):
-    refused("no assignment 'best'", symbol_encoder, text_encoder(), tokenizer, SYMBOLS, "best")
-
-
-def test_a_vocabulary_with_too_few_words_is_refused(tokenizer):
-    count = len(plain_words(tokenizer)) + 1
-    refused("too few for", assign_tokens, tokenizer, count, "random")
-
-
-def test_a_vocabulary_without_specials_is_refused(text_encoder):
-    unmarked = make_tokenizer(*WORDS)
-    refused("has no .CLS. and .SEP.", symbol_encoder, text_encoder(), unmarked, 5, "random")
-
-
-def test_released_refuses_a_vocabulary_without_tokens_at_its_ids():
-    five_tokens = make_tokenizer("<s>", "<pad>", "</s>", "<unk>", ".", **SPECIAL_TOKENS)
-    refused("ids 5 to 6, of which 2 are no tokens", assign_tokens, five_tokens, 2, "released")
-
-
-def test_unknown_sub_word_units_are_refused(tokenizer):
-    refused("no sub-word units 'syllables'", make_subword_units, tokenizer, "syllables", 100, 8)
+@pytest.mark.parametrize(
+    ("vocabulary", "symbols", "assignment", "message"),
+    [
+        (None, SYMBOLS, "best", "no assignment 'best'"),
+        (None, 10_000, "random", "too few for 10000 units"),
+        (make_tokenizer(*WORDS), 5, "random", "has no .CLS. and .SEP."),
+        (FIVE_TOKENS, 2, "released", "ids 5 to 6, of which 2 are no tokens"),
+    ],
+)
+def test_a_vocabulary_that_does_not_do_is_refused(
+    text_encoder, tokenizer, vocabulary, symbols, assignment, message
+):
+    vocabulary = vocabulary or tokenizer
+    refused(message, symbol_encoder, text_encoder(), vocabulary, symbols, assignment)
 
 
 def test_a_shift_of_another_width_is_refused(text_encoder):
-    model = text_encoder()
-    width = model.config.hidden_size
-    shift = Shift(layer=1, vector=torch.zeros(width + 1))
-    refused(f"the shift has {width + 1} numbers", shift.attach, model)
+    shift = Shift(layer=1, vector=torch.zeros(31))
+    refused("the shift has 31 numbers", shift.attach, text_encoder())
 
 
 def test_begin_and_end_of_a_sentence_serve_as_cls_and_sep(text_encoder):
@@ -165,66 +143,33 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
     )
     source = encoder.get_input_embeddings().weight
     # [UNK] and [MASK], a, n, 在, 北, 京, and [CLS], [SEP], [PAD]
-    assert len(characters) == 2 + 5 + 3
-    assert table.num_embeddings == len(characters)
+    assert table.num_embeddings == len(characters) == 2 + 5 + 3
     rows = {tuple(row.tolist()) for row in table.weight}
     assert len(rows) == len(characters)
     assert rows <= {tuple(row.tolist()) for row in source}
     assert table.weight[characters.mask_token_id].equal(source[tokenizer.mask_token_id])
 
 
-def test_more_characters_than_words_are_refused(text_encoder, tokenizer):
-    characters = map(chr, range(0x4E00, 0x4F00))
-    refused("too few for", character_encoder, text_encoder(), tokenizer, characters)
-
-
 # ---- licences
 
-SQUAD_LICENCE = "squad, CC BY-SA 4.0"
-MINILM_LICENCE = "all-MiniLM-L6-v2, Apache-2.0"
 
-
-@pytest.fixture
-def squad(tmp_path):
-    """The folder of a corpus with a licence."""
+def test_a_reader_takes_over_the_licences_of_the_reader_it_starts_from(tmp_path):
     write_json(tmp_path / "squad/card.json", {"corpus": "squad", "licence": "CC BY-SA 4.0"})
-    return tmp_path / "squad"
-
-
-def test_licences_are_those_of_the_corpus_and_of_the_text_encoder(squad):
-    expected = {"trained_on": [SQUAD_LICENCE], "contains": [MINILM_LICENCE]}
-    assert licences(squad, MINILM) == {"licences": expected}
-
-
-def test_a_reader_takes_over_the_licences_of_the_reader_it_starts_from(squad, tmp_path):
     start = tmp_path / "start"
-    write_json(start / "card.json", licences(squad, MINILM))
-    without_card = tmp_path / "mine"
-    expected = {
-        "trained_on": [SQUAD_LICENCE, "mine, licence not known"],
-        "contains": [MINILM_LICENCE],
-    }
-    assert licences(without_card, "another", start) == {"licences": expected}
+    write_json(start / "card.json", licences(tmp_path / "squad", MINILM))
+    taken_over = licences(tmp_path / "without-card", "another", start)["licences"]
+    assert taken_over["trained_on"][0] == "squad, CC BY-SA 4.0"
+    assert taken_over["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
 
 
-def test_the_licence_of_a_text_encoder_is_read_from_its_model_card(squad, tmp_path):
+def test_the_licence_of_a_text_encoder_is_read_from_its_model_card(tmp_path):
     page = "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none\n"
     write_text(tmp_path / "encoder/README.md", page)
     name = str(tmp_path / "encoder")
-    assert licences(squad, name)["licences"]["contains"] == [f"{name}, apache-2.0"]
+    assert licences(tmp_path, name)["licences"]["contains"] == [f"{name}, apache-2.0"]
 
 
 # ---- the codec on the vocabularies of published encoders
-
-
-def make_bert_tokenizer(tokens):
-    """Make a tokeniser such as that of bert-base-chinese or bert-base-multilingual-cased: WordPiece
-    with every Chinese character by itself."""
-    ids = {token: i for i, token in enumerate(["[UNK]", *tokens])}
-    core = Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.normalizer = normalizers.BertNormalizer(lowercase=False)
-    return PreTrainedTokenizerFast(tokenizer_object=core, unk_token="[UNK]")
 
 
 def make_xlm_roberta_tokenizer(tokens):
@@ -241,7 +186,6 @@ def make_xlm_roberta_tokenizer(tokens):
 @pytest.mark.parametrize(
     "tokenizer",
     [
-        make_bert_tokenizer([*"他在北京买了", "phone", "##s"]),
         make_xlm_roberta_tokenizer([*"他在北京买了", "北京", "▁phone", "s"]),
         character_tokenizer([TEXT]),
     ],
@@ -259,25 +203,15 @@ def test_the_word_pieces_of_a_bert_are_the_same_without_transformers():
     ids, _ = TextCodec(read_wordpiece(folder)).encode(words)
     expected, _ = TextCodec(AutoTokenizer.from_pretrained(folder)).encode(words)
     assert ids.tolist() == expected.tolist()
-
-
-def test_a_folder_without_a_tokeniser_has_no_word_pieces():
-    assert read_wordpiece(SHIPPED / "people-en") is None
+    assert read_wordpiece(folder.parent) is None  # it has no tokeniser
 
 
 # ---- sub-word units: tokens that sound alike have one embedding
 
 
-HOMOPHONES = "北背贝 京晶 大打"
-
-
-@pytest.fixture
-def pinyin():
+def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts():
     pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
-
-
-def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(pinyin):
-    tokenizer = character_tokenizer([HOMOPHONES])
+    tokenizer = character_tokenizer(["北背贝 京晶 大打"])
     units = make_subword_units(tokenizer, "pinyin", len(tokenizer), 8)
     torch.manual_seed(1)
     torch.nn.init.normal_(units.output.weight)  # as after some training
@@ -289,33 +223,21 @@ def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts(piny
     assert not torch.equal(bei4, jing1)
 
 
-@pytest.fixture
-def small_units():
-    """The sub-word units of four tokens: two alike, one in reverse order, one without any."""
+def test_the_order_of_units_counts_and_their_padding_does_not():
     torch.manual_seed(0)
+    # two tokens alike, one in reverse order, one without any units
     tokens = torch.tensor([[1, 2, 3, 0], [3, 2, 1, 0], [1, 2, 3, 0], [0, 0, 0, 0]])
-    return SubwordUnits(tokens, unit_count=3, width=6, out=5)
-
-
-def test_the_embedding_begins_at_zero(small_units):
-    assert not small_units(torch.tensor([[0, 1]])).any()
-
-
-def test_the_order_of_units_counts(small_units):
-    torch.nn.init.normal_(small_units.output.weight)
-    (first, reverse), (same, empty) = small_units(torch.tensor([[0, 1], [2, 3]]))
+    units = SubwordUnits(tokens, unit_count=3, width=6, out=5)
+    assert not units(torch.tensor([[0, 1]])).any()  # before training
+    torch.nn.init.normal_(units.output.weight)
+    (first, reverse), (same, empty) = units(torch.tensor([[0, 1], [2, 3]]))
     assert torch.equal(first, same)
     assert not torch.allclose(first, reverse)
     assert not empty.any()
-
-
-def test_padding_of_units_changes_nothing(small_units):
-    torch.nn.init.normal_(small_units.output.weight)
-    tokens = small_units.tokens[:, :3]
-    unpadded = SubwordUnits(tokens, unit_count=3, width=6, out=5)
-    unpadded.load_state_dict(small_units.state_dict() | {"tokens": tokens})
+    unpadded = SubwordUnits(tokens[:, :3], unit_count=3, width=6, out=5)
+    unpadded.load_state_dict(units.state_dict() | {"tokens": tokens[:, :3]})
     ids = torch.tensor([[0, 1]])
-    assert torch.allclose(unpadded(ids), small_units(ids), atol=1e-6)
+    assert torch.allclose(unpadded(ids), units(ids), atol=1e-6)
 
 
 def test_english_pieces_have_the_phones_of_espeak(tokenizer):

@@ -34,7 +34,7 @@ Speech understanding with self-supervised encoders: discrete units, spoken quest
   speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
 """
 FURTHER_HELP = """
-All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
+All verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
 What is installed here, and what is missing for what: speechssl doctor."""
 ABOUT = f"""{INTRODUCTION}  speechssl VERB --help
 
@@ -350,8 +350,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         print(f"speechssl {__version__}")
         return None
     if not words:
-        further = FURTHER_HELP.format(count=len(VERBS))
-        print("\n".join([INTRODUCTION, *list_verbs(FIRST), further]))
+        print("\n".join([INTRODUCTION, *list_verbs(FIRST), FURTHER_HELP]))
         return None
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words
@@ -372,16 +371,12 @@ def format_overview(group: str) -> str:
     if group:
         lines = [f"usage: speechssl {group} VERB [options]\n\n{GROUPS[group]}\n"]
         return "\n".join(lines + list_verbs(v for v in VERBS if v.startswith(f"{group} ")))
-    seldom: dict[str, list[str]] = {"": []}  # group -> verbs; those without a group come first
-    for verb in VERBS:
-        first = verb.partition(" ")[0]
-        if verb not in DAILY:
-            seldom.setdefault(first if first in GROUPS else "", []).append(verb)
+    seldom = [verb for verb in VERBS if verb not in DAILY]
     lines = [ABOUT, "\ndaily:", *list_verbs(DAILY), "\nseldom:"]
-    for name, verbs in seldom.items():
-        if name:
-            lines.append(f"\nseldom, {name}: {GROUPS[name]}")
-        lines += list_verbs(verbs)
+    lines += list_verbs(verb for verb in seldom if " " not in verb)
+    for name, about in GROUPS.items():
+        lines.append(f"\nseldom, {name}: {about}")
+        lines += list_verbs(verb for verb in seldom if verb.startswith(f"{name} "))
     return "\n".join(lines)
 
 

@@ -8,9 +8,11 @@ import platform
 import re
 import shutil
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
+
+from packaging.requirements import Requirement
 
 from speechssl import __version__
 from speechssl.artifacts import read_json
@@ -61,7 +63,7 @@ def diagnose(o: Doctor) -> dict[str, Any]:
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing | find_missing_programs() | find_missing_models(models),
+        "missing": missing | find_missing_models(models),
     }
     lines = ["installed"]
     lines += [f"  {name} {number}" for name, number in sections["installed"].items()]
@@ -82,24 +84,25 @@ def diagnose(o: Doctor) -> dict[str, Any]:
 
 
 def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Return the versions of the packages that are always needed, and the packages and extras that
-    are missing: name -> (purpose, how to install it)."""
+    """Return the versions of the packages that are always needed, and the packages, extras and
+    programs that are missing: name -> (purpose, how to install it)."""
     try:
-        extras = metadata("speechssl").get_all("Provides-Extra") or []
         needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
     except PackageNotFoundError:
         return {}, {"speechssl": ("its extras and versions", "pip install -e . in the checkout")}
     versions, missing = {}, {}
     for text in needed:
-        name = re.split(r"[^\w.-]", text)[0]
+        name = Requirement(text).name
         versions[name] = find_version(name)
-        if why := why_unmet(text):
-            missing[name] = ("all verbs", f"pip install '{text}' ({why})")
-    for extra in extras:
-        unmet = [text for text in packages_of(extra) if why_unmet(text)]
-        if unmet and extra in EXTRAS:
-            wanted = " ".join(f"'{text}'" for text in unmet)
-            missing[extra] = (EXTRAS[extra], f"pip install {wanted}")
+        if not is_met(text):
+            missing[name] = ("all verbs", f"pip install '{text}'")
+    for extra, purpose in EXTRAS.items():
+        unmet = [f"'{text}'" for text in packages_of(extra) if not is_met(text)]
+        if unmet:
+            missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
+    for name, purpose in PROGRAMS.items():
+        if shutil.which(name) is None:
+            missing[name] = (purpose, f"apt install {name}")
     return versions, missing
 
 
@@ -111,26 +114,11 @@ def find_version(name: str) -> str:
         return ""
 
 
-def why_unmet(text: str) -> str:
-    """Say why a requirement, as pip takes it, is not met; "" where it is."""
-    from packaging.requirements import Requirement
-
+def is_met(text: str) -> bool:
+    """Return whether a requirement, as pip takes it, is met."""
     requirement = Requirement(text)
     installed = find_version(requirement.name)
-    if not installed:
-        return "not installed"
-    if not requirement.specifier.contains(installed, prereleases=True):
-        return f"{installed} is installed"
-    return ""
-
-
-def find_missing_programs() -> dict[str, tuple[str, str]]:
-    """Find the PROGRAMS that are not installed: name -> (purpose, how to install it)."""
-    missing = {}
-    for name, purpose in PROGRAMS.items():
-        if shutil.which(name) is None:
-            missing[name] = (purpose, f"apt install {name}")
-    return missing
+    return bool(installed) and requirement.specifier.contains(installed, prereleases=True)
 
 
 # ---- engine

@@ -61,14 +61,14 @@ def find_best_span(
     """Find the span with the greatest start_weight * start[first] + end_weight * end[last], where
     first <= last < first + max_length.
 
-    start, end: (L,) log-probabilities, or logits (these differ by a constant only); -inf excludes a
-    position. Of equal spans the one that ends first, and then the shortest, is chosen.
-    Raises ValueError for scores with NaN or +inf, or when every span is excluded.
+    start, end: (L,) log-probabilities, or logits (these differ by a constant only). Of equal spans
+    the one that ends first, and then the shortest, is chosen. Raises ValueError for scores that are
+    not finite.
     """
     starts = np.asarray(start, np.float64)
     ends = np.asarray(end, np.float64)
-    if not (starts < np.inf).all() or not (ends < np.inf).all():
-        raise ValueError("scores must be without NaN or +inf")
+    if not np.isfinite([starts, ends]).all():
+        raise ValueError("the scores of a span are not finite")
     width = min(max_length, len(starts))
     padded = np.concatenate([np.full(width - 1, -np.inf), start_weight * starts])
     # Row l of the view is padded[l : l + width]: the scores of the starts l - width + 1 .. l. Of
@@ -77,10 +77,6 @@ def find_best_span(
     start_scores = np.lib.stride_tricks.sliding_window_view(padded, width)[:, ::-1]
     scores = start_scores + (end_weight * ends)[:, None]
     last, back = divmod(int(scores.argmax()), width)
-    if np.isneginf(scores[last, back]):
-        raise ValueError(
-            "every span is excluded: no position may both start and end one within max_length"
-        )
     return AnswerSpan(last - back, last, float(scores[last, back]))
 
 
@@ -98,7 +94,7 @@ def find_best_span_of_windows(
     where s is the score of the chosen span and s_w the best score of window w; a span that is the
     best of two windows counts once. s_null is the least score of "no answer" of any window, and is
     returned as `null`: a window without the answer should point at [CLS], so there is no answer
-    only where all windows say so. Raises ValueError as `find_best_span` does.
+    only where all windows say so.
     """
     best_by_span: dict[tuple[int, int], AnswerSpan] = {}
     nulls = []
@@ -293,10 +289,6 @@ def adapt_extractor(
         from speechssl.units.pieces import load_pieces
 
         pieces = load_pieces(folder)
-        if pieces.hash != units["pieces"]:
-            raise InputError(
-                f"{folder} has other pieces than its reader was trained on; copy it whole"
-            )
     known = list_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
     if known.isdisjoint(extractor.codebook.equivalents):
         raise InputError(

@@ -45,12 +45,11 @@ from speechssl.dual.model import EncoderInputs, SpanModel, load_reader
 from speechssl.dual.options import QaOptions, TrainUnitWords
 from speechssl.dual.train import (
     STEPS,
-    check_start_units,
+    begin_dual,
     choose_pieces,
     collect_reader_facts,
     fit_reader,
     make_layout,
-    make_unit_encoder,
     read_weights_hash,
     save_pieces,
     save_trained,
@@ -141,18 +140,11 @@ def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
 
 
 def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the student: the reader in `o.start`, else a copy of the teacher or the text encoder,
-    with an embedding table of units."""
-    if o.start is not None:
-        check_start_units(o.start, source)
-        model, _, _ = load_reader(o.start)
-        return model.train().requires_grad_(True)
+    """Make the student: a copy of the teacher, the reader in `o.start`, or the text encoder, with
+    an embedding table of units."""
     if o.teacher is not None:
         return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
-    encoder = make_unit_encoder(
-        o.qa.text_encoder, source.symbols, "most-frequent", o.qa.training.seed
-    )
-    return SpanModel(*encoder)
+    return begin_dual(o.start, source, o.qa)
 
 
 def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:

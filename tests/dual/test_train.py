@@ -26,10 +26,10 @@ from speechssl.data.records import (
 )
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, make_unit_examples
-from speechssl.dual.model import load_reader, save_reader
+from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, TimedAnswer, adapt_extractor, answer_units
-from speechssl.dual.train import describe_run, train_dual
+from speechssl.dual.train import train_dual
 from speechssl.errors import InputError
 from speechssl.eval.score import score_questions
 from speechssl.options import EvalOptions, TrainingOptions
@@ -109,14 +109,9 @@ def test_a_reader_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path
     out = train_reader(corpus, tmp_path)
     model, layout, card = load_reader(out)
     assert layout.cls == K
-    assert layout.size == 16
     assert model.embedding.num_embeddings == K + 3
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
-    assert card["licences"]["trained_on"]
-    assert card["licences"]["contains"]
     assert card["data"] == data_hash(corpus, "train")
-    assert "eval_data" not in card
-    assert card["assignment"] == "most-frequent"
     assert card["units"]["codebook"] == "b"
     assert card["examples"] == 3
     with untouched(out):
@@ -146,18 +141,12 @@ def test_training_goes_on_with_units_of_a_codebook_transferred_from_the_readers_
     # units of a codebook that was transferred from b to another encoder
     rewrite_made_from(tmp_path, ("transferred", "b"), codebook="transferred", encoder="another")
     second = train_reader(corpus, tmp_path, "second", start=start)
-    card = read_json(second / "card.json")
-    assert card["units"]["codebook"] == "transferred"
-    assert card["start"] == read_json(start / "card.json")["weights"]
-    assert card["codebooks"] == ["transferred", "b"]
+    assert read_json(second / "card.json")["codebooks"] == ["transferred", "b"]
     # units of another codebook that was transferred from b
     rewrite_made_from(tmp_path, ("sibling", "b"), codebook="sibling")
-    third = train_reader(corpus, tmp_path, "third", start=second)
-    assert read_json(third / "card.json")["units"]["codebook"] == "sibling"
+    train_reader(corpus, tmp_path, "third", start=second)
     rewrite_made_from(tmp_path, ("transferred", "c"))
-    refused(
-        "start was trained on other units", train_reader, corpus, tmp_path, "other", start=start
-    )
+    refused("start was trained on", train_reader, corpus, tmp_path, "other", start=start)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +208,10 @@ def evaluate_on_dev(every, items=0):
     return EvalOptions(eval_every=every, eval_split="dev", eval_items=items)
 
 
-def train_with_evaluation(corpus, tmp_path, out, every=1, **changes):
+def train_with_evaluation(corpus, tmp_path, out, every=1, items=0, **changes):
     """Train DUAL for six steps, and evaluate it on dev every so many steps."""
-    changes = {"training": SIX_STEPS} | changes
-    return train_reader(corpus, tmp_path, out, evaluation=evaluate_on_dev(every), **changes)
+    changes = {"training": SIX_STEPS, "evaluation": evaluate_on_dev(every, items)} | changes
+    return train_reader(corpus, tmp_path, out, **changes)
 
 
 def read_scores(folder, metric):
@@ -232,7 +221,7 @@ def read_scores(folder, metric):
 
 
 def test_the_reader_is_the_checkpoint_with_the_best_ff1(dev, tmp_path):
-    out = train_with_evaluation(dev, tmp_path, "dual")
+    out = train_with_evaluation(dev, tmp_path, "dual", items=2)
     model, _, card = load_reader(out)
     scores = read_scores(out, "ff1")
     best = card["training"]["best"]
@@ -240,10 +229,7 @@ def test_the_reader_is_the_checkpoint_with_the_best_ff1(dev, tmp_path):
     assert len(set(scores.values())) > 2
     assert best["score"] == pytest.approx(max(scores.values()), abs=1e-5)
     assert best["step"] == max(scores, key=scores.get)
-    assert best["items"] == 3
-    assert card["data"] == data_hash(dev, "train")
-    assert card["eval_data"] == data_hash(dev, "dev")
-    assert f"of step {best['step']} of 6: FF1" in describe_run(out)
+    assert best["items"] == 2
     weights = load_file(out / f"checkpoints/checkpoint-{best['step']}/model.safetensors")
     rounded = dequantise(quantise(weights))
     for name, value in model.state_dict().items():
@@ -274,11 +260,6 @@ def test_a_killed_run_ends_with_the_same_bytes_with_evaluation_and_without(
     assert not (tmp_path / "killed/card.json").exists()
     killed = train_with_evaluation(dev, tmp_path, "killed", every)
     assert same_files(whole, killed, "model.safetensors", "config.json", "made_from.json")
-
-
-def test_the_evaluation_is_on_as_many_questions_as_the_options_say(dev):
-    assert len(train.load_timed_questions(dev, evaluate_on_dev(6, items=2)).questions) == 2
-    assert len(train.load_timed_questions(dev, evaluate_on_dev(6)).questions) == 3
 
 
 def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
@@ -322,16 +303,19 @@ def sweep(corpus, tmp_path, out):
 
 
 @pytest.mark.slow
-def test_a_sweep_leaves_the_best_of_its_runs_which_can_be_trained_further(dev, tmp_path, capsys):
+def test_a_killed_sweep_ends_with_the_best_of_its_runs_which_can_be_trained_further(
+    dev, tmp_path, dies_at
+):
+    with dies_at(ExampleBatches, step=3):
+        sweep(dev, tmp_path, "sweep")
     out = sweep(dev, tmp_path, "sweep")
-    table = capsys.readouterr().out
+    with untouched(out):
+        sweep(dev, tmp_path, "sweep")
     rows = read_json(out / "card.json")["sweep"]
     scores = {row["learning_rate"]: row["score"] for row in rows}
     assert list(scores) == LEARNING_RATES
     assert len(set(scores.values())) == 2
     best = max(scores, key=scores.get)
-    (best_line,) = (line for line in table.splitlines() if "(best)" in line)
-    assert f"{best:g}" in best_line
     training = replace(SIX_STEPS, learning_rate=best)
     single = train_with_evaluation(dev, tmp_path, "single", every=6, training=training)
     assert same_files(out, single, "model.safetensors", "made_from.json")
@@ -340,18 +324,9 @@ def test_a_sweep_leaves_the_best_of_its_runs_which_can_be_trained_further(dev, t
     assert read_json(out / "card.json")["training"]["steps"] == 8
 
 
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_and_a_finished_one_is_left(dev, tmp_path, dies_at):
-    whole = sweep(dev, tmp_path, "whole")
-    with dies_at(ExampleBatches, step=3):
-        sweep(dev, tmp_path, "killed")
-    killed = sweep(dev, tmp_path, "killed")
-    assert same_files(killed, whole, "model.safetensors")
-    with untouched(whole):
-        sweep(dev, tmp_path, "whole")
-
-
-UNTIMED = {"answers": [{"text": "silver"}]}
+def drop_times(questions):
+    """Leave answers without times in a manifest of questions."""
+    change_lines(questions, {"answers": [{"text": "silver"}]})
 
 
 @pytest.mark.parametrize(
@@ -361,7 +336,7 @@ UNTIMED = {"answers": [{"text": "silver"}]}
         (lambda root, tmp: shutil.rmtree(tmp / "units/train"), {}, "units/train"),
         (lambda root, tmp: shutil.rmtree(root / "dev"), {}, "corpus/dev"),
         (lambda root, tmp: shutil.rmtree(tmp / "units/dev"), {}, "units/dev"),
-        (lambda root, tmp: change_lines(root / "dev/questions.jsonl", UNTIMED), {}, "corpus/dev"),
+        (lambda root, tmp: drop_times(root / "dev/questions.jsonl"), {}, "corpus/dev"),
         (
             lambda root, tmp: rewrite_made_from(tmp, codebook="c", codebooks=("c",), split="dev"),
             {},
@@ -377,7 +352,7 @@ UNTIMED = {"answers": [{"text": "silver"}]}
         ),
     ],
 )
-def test_bad_input_is_one_sentence(dev, tmp_path, spoil, changes, named):
+def test_bad_input_names_the_file_or_the_option(dev, tmp_path, spoil, changes, named):
     spoil(dev, tmp_path)
     refused(named, train_with_evaluation, dev, tmp_path, "out", **changes)
 
@@ -396,54 +371,13 @@ def test_text_qa_is_evaluated_by_f1(corpus, tmp_path):
 # ---- families of text encoders, from checkpoints with their own tokenizers
 
 
-@pytest.fixture
-def models_before_saving(monkeypatch):
-    """Name of a run's folder -> its model, before it is saved in int8."""
-    models = {}
-
-    def save_and_keep(out, model, *more):
-        models[out.name] = model.eval()
-        save_reader(out, model, *more)
-
-    monkeypatch.setattr(train, "save_reader", save_and_keep)
-    return models
-
-
-@pytest.fixture
-def load_by_name(corpus, monkeypatch):
-    """This undoes the tiny text encoder of `corpus`: --text-encoder is loaded by its name."""
-    for module in (train, cascade_train):
-        monkeypatch.setattr(module, "load_text_encoder", load_text_encoder)
-
-
-FAMILIES = ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_loaded_reader_of_any_family_answers_as_before_it_was_saved(
-    load_by_name, models_before_saving, dev, checkpoint, tmp_path, family
-):
-    out = train_reader(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
-    loaded, layout, _ = load_reader(out)
-    # BigBird's sparse attention depends on the batch
-    assert loaded.encoder.config.to_dict().get("attention_type") != "block_sparse"
-    before = models_before_saving["dual"]
-    before.load_state_dict(dequantise(quantise(before.state_dict())))
-    rng = np.random.default_rng(0)
-    items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
-    expected = Reader(before, layout).read(items)
-    for answer, wanted in zip(Reader(loaded, layout).read(items), expected, strict=True):
-        assert (answer.first, answer.last) == (wanted.first, wanted.last)
-        assert answer.score == pytest.approx(wanted.score, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"])
 def test_evaluation_does_not_change_the_training_of_any_family(
-    load_by_name, dev, checkpoint, tmp_path, family
+    dev, checkpoint, tmp_path, monkeypatch, family
 ):
     """Some families keep state from one call to the next, such as tables of positions."""
+    monkeypatch.setattr(train, "load_text_encoder", load_text_encoder)  # not that of `corpus`
     weights = []
     for name, every in (("evaluated", 1), ("plain", 0)):
         encoder = {"text_encoder": str(checkpoint(family)), "max_question": 20}
@@ -452,43 +386,34 @@ def test_evaluation_does_not_change_the_training_of_any_family(
     evaluated, plain = weights
     for name, weight in evaluated.items():
         assert torch.equal(weight, plain[name]), name
+    # BigBird's sparse attention depends on the batch
+    config = load_reader(out)[0].encoder.config.to_dict()
+    assert config.get("attention_type") != "block_sparse"
 
 
 @pytest.mark.parametrize("kind", ["adapters", "lora", "weighted-sum"])
 def test_a_reader_of_few_trained_weights_is_loaded_whole_and_leaves_the_others(
-    corpus, tmp_path, kind, text_encoder, models_before_saving
+    corpus, tmp_path, kind, text_encoder
 ):
     if kind == "lora":
         pytest.importorskip("peft")
     loaded, _, card = load_reader(train_reader(corpus, tmp_path, trained=kind))
     assert 0 < card["trained_parameters"] < sum(w.numel() for w in loaded.parameters())
-    before = models_before_saving["dual"]
-    ids = torch.tensor([[K, 1, 2, K + 1, 3, 4, 5, K + 1]])
-    mask = torch.ones_like(ids)
-    segments = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1]])
-    with torch.no_grad():
-        logits = loaded.logits(ids, mask, segments)
-        expected = before.logits(ids, mask, segments)
-    assert torch.allclose(logits, expected, atol=2e-2)  # int8
     matrix = "encoder.layer.0.intermediate.dense.weight"
     original = text_encoder(max_position_embeddings=256).state_dict()[matrix]
-    assert torch.equal(before.encoder.state_dict()[matrix], original)
+    rounded = dequantise(quantise({matrix: original}))[matrix]
+    assert torch.equal(loaded.encoder.state_dict()[matrix], rounded)
 
 
-def test_text_qa_with_adapters_does_not_train_the_embeddings_of_tokens(corpus, tmp_path):
-    train_text_reader(corpus, tmp_path / "all", trained="all")
-    train_text_reader(corpus, tmp_path / "adapters", trained="adapters")
-    model, _, card = load_reader(tmp_path / "all")
-    _, _, card_of_adapters = load_reader(tmp_path / "adapters")
-    others = card["trained_parameters"] - model.embedding.weight.numel()
-    assert card_of_adapters["trained_parameters"] < others
-
-
-def test_text_qa_that_starts_from_adapters_trains_those_and_adds_none(corpus, tmp_path):
+def test_text_qa_with_adapters_trains_no_embeddings_and_goes_on_with_those_of_its_start(
+    corpus, tmp_path, text_encoder
+):
     train_text_reader(corpus, tmp_path / "first", trained="adapters")
     train_text_reader(corpus, tmp_path / "second", tmp_path / "first", trained="adapters")
     first, _, first_card = load_reader(tmp_path / "first")
     second, _, second_card = load_reader(tmp_path / "second")
+    words = text_encoder(max_position_embeddings=256).get_input_embeddings().weight.detach()
+    assert torch.equal(first.embedding.weight, dequantise(quantise({"words": words}))["words"])
     assert second.state_dict().keys() == first.state_dict().keys()
     assert second_card["trained_parameters"] == first_card["trained_parameters"]
     assert torch.equal(second.embedding.weight, first.embedding.weight)
@@ -514,19 +439,9 @@ def test_a_reader_of_pieces_keeps_them_and_hands_them_on(corpus, tmp_path, piece
     assert load_pieces(out).hash == load_pieces(pieces).hash
     again = train_reader(corpus, tmp_path, "again", start=out)
     assert load_pieces(again).hash == load_pieces(pieces).hash
-
-
-def test_pieces_are_refused_for_a_reader_of_units(corpus, tmp_path, pieces):
-    start = train_reader(corpus, tmp_path, "start")
-    refused(
-        "does not read the pieces",
-        train_reader,
-        corpus,
-        tmp_path,
-        "out",
-        start=start,
-        pieces=pieces,
-    )
+    of_units = train_reader(corpus, tmp_path, "units-reader")
+    changes = {"start": of_units, "pieces": pieces}
+    refused("does not read the pieces", train_reader, corpus, tmp_path, "refused", **changes)
 
 
 def test_a_system_joins_units_to_the_pieces_of_its_reader(corpus, tmp_path, pieces):
