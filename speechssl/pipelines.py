@@ -272,6 +272,9 @@ class QA:
         """Return the systems that can be asked by a text."""
         return [system for system in self.systems if isinstance(system, CascadeSystem)]
 
+    def __repr__(self) -> str:
+        return f"QA({'; '.join(f'{name}: {line}' for name, line in self.about.items())})"
+
     def answer(self, passage: Audio, questions: Sequence[Audio]) -> list[dict[str, TimedAnswer]]:
         """Return the answers to every question, by the name of the system: start and end in
         seconds, a confidence in [0, 1], and the words if the system has words ("" where none were
