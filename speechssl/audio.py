@@ -54,14 +54,10 @@ UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
-PLAIN = ("WAV", "WAVEX", "RF64", "AIFF", "AU")
+PLAIN = ("WAV", "WAVEX", "RF64")
 # Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62
-JOINED = (
-    "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
-    "by `sox a.wav b.wav both.wav`"
-)
 # seconds by which the sound of a whole MP4 or Matroska may be shorter than its header states
 CONTAINER_SLACK = 0.2
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
@@ -425,7 +421,6 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
         raise InputError(f"the audio file {path} does not exist or is no file; check the path")
-    _refuse_joined(path)
     with ExitStack() as stack:
         try:
             # as bytes, because not every file name is text
@@ -445,11 +440,6 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         whole = stack.enter_context(_through_ffmpeg(path))
         if file.format in PLAIN and file.frames:
             stated, held = (f.frames / f.samplerate for f in (file, whole))
-            if held <= stated:
-                raise InputError(
-                    f"{path}: its header states {stated:.2f} s of sound, and there is more behind "
-                    "it; export it again as a WAV"
-                )
             _note_once(
                 f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; all "
                 "of it is read"
@@ -466,9 +456,8 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
-        # libsndfile finds a page of another stream at the end, unless it has the same number
-        is_odd = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
-        if not is_odd and not _is_chained(path):
+        # libsndfile finds a page of another stream at the end
+        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
             return False, False
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
@@ -519,51 +508,15 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
 
 
 def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a file goes on where its header ends the sound: libsndfile's log then has the
-    position of a marker that is no chunk, or of an AU the offset and the size of the sound."""
-    where = r"marker.* at position (0x\w+|\d+)"
-    if file.format == "AU":  # a size of -1 is unknown
-        where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
-    match = re.search(where, file.extra_info)
-    end = size = path.stat().st_size
-    if match:  # position, or offset and size
-        end = sum(int(number, 0) for number in match.groups())
-    if end >= size:
+    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has the
+    position of a marker that is no chunk."""
+    marker = re.search(r"marker.* at position (0x\w+|\d+)", file.extra_info)
+    if marker is None or int(marker[1], 0) >= path.stat().st_size:
         return False
-    rest = np.memmap(path, np.uint8, "r", offset=end)
+    rest = np.memmap(path, np.uint8, "r", offset=int(marker[1], 0))
     is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
     is_long = len(rest) > MIN_SECONDS * file.samplerate * file.channels
     return is_long and not is_tag and bool(rest.any())
-
-
-def _refuse_joined(path: Path) -> None:
-    """Raise InputError where another file of its kind was joined to a FLAC, WAV or AIFF, because no
-    library reads all of those."""
-    with path.open("rb", buffering=0) as content:
-        head = content.read(12)
-        kind = {b"RIFF": "WAV", b"FORM": "AIFF"}.get(head[:4])
-        if kind:
-            size = int.from_bytes(head[4:8], "little" if kind == "WAV" else "big")
-            content.seek(8 + size + size % 2)
-            behind = content.read(12)
-            if behind[:4] + behind[8:] == head[:4] + head[8:]:
-                raise InputError(JOINED.format(path, kind))
-        if head[:4] in (b"fLaC", b"ID3\4", b"ID3\3"):
-            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                first = whole.find(b"fLaC") + 4  # a tag may stand before it
-                if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
-                    raise InputError(JOINED.format(path, "FLAC"))
-
-
-def _is_chained(path: Path) -> bool:
-    """Return whether a new stream begins in an Ogg file after pages of another (RFC 3533, section
-    4)."""
-    with (
-        path.open("rb") as content,
-        mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,
-    ):
-        later = re.search(rb"OggS\0[\0\1\4\5]", whole)
-        return bool(later and re.compile(rb"OggS\0[\2\6]").search(whole, later.end()))
 
 
 def _ends_a_stream(path: Path) -> bool:
@@ -599,7 +552,6 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 for block in _decode_stream(container, stream):
                     decoded.write(block.to_ndarray().tobytes())
                     frames += block.samples
-                is_cut = container.format.name == "ogg" and not _ends_a_stream(path)
                 seconds = _stated_seconds(container, stream)
                 min_frames = max((seconds - CONTAINER_SLACK) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
@@ -607,7 +559,7 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
                 "file"
             ) from error
-        if frames < min_frames or is_cut:
+        if frames < min_frames:
             raise InputError(CUT_OFF.format(path))
         decoded.flush()
         decoded.seek(0)
@@ -635,12 +587,11 @@ def _stated_seconds(container: Any, stream: Any) -> float:
 
 
 def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a stream as interleaved floats, at the rate that it begins with."""
+    """Yield the frames of a stream as interleaved floats. Raises ValueError where their rate or
+    their channels change, as in joined files."""
     import av
 
-    form = ("flt", stream.layout.name, stream.rate)
-    interleave = av.AudioResampler(*form)
-    begun = None  # format, layout and rate of the frames, which may be others in a joined file
+    interleave = av.AudioResampler("flt", stream.layout.name, stream.rate)
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -649,11 +600,6 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
-            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
-            if begun not in (None, kind):
-                yield from interleave.resample(None)
-                interleave = av.AudioResampler(*form)
-            begun = kind
             yield from interleave.resample(frame)
     yield from interleave.resample(None)
 

@@ -132,16 +132,11 @@ def _noise_name(kind: str) -> str:
 
 def _members_of(step: Condition) -> list[Condition]:
     """List the members of a set such as "m+g+r" as steps; the list is empty for other steps."""
-    letters = step.kind.split("+") if step.name == "noise" else []
-    if len(letters) < 2 or not set(letters) <= set(LETTERS):
+    letters = step.kind.split("+")
+    if step.name != "noise" or len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
-    members = []
-    for letter in letters:
-        if letter == "r":
-            members.append(Condition("rooms"))
-        else:
-            members.append(Condition("noise", letter, step.values))
-    return members
+    room = Condition("rooms")
+    return [room if letter == "r" else replace(step, kind=letter) for letter in letters]
 
 
 def parse_condition(text: str) -> Condition:
@@ -281,12 +276,11 @@ class Distorter:
         steps = []
         for step in condition.steps or (condition,):
             members = _members_of(step)
-            if not members:
-                steps.append(step)
-                continue
-            shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-            rng = signal.generator(self.seed, step.kind, utterance_id)
-            steps.append(members[rng.choice(len(members), p=shares / shares.sum())])
+            if members:
+                shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
+                rng = signal.generator(self.seed, step.kind, utterance_id)
+                step = members[rng.choice(len(members), p=shares / shares.sum())]
+            steps.append(step)
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
@@ -419,17 +413,6 @@ class FrozenDistorter:
     def seed(self) -> int:
         """Return the seed of the distorter whose noise was frozen."""
         return int(next(iter(self._rows.values()))["seed"])
-
-    def check(self, condition: Condition) -> None:
-        """Raise InputError for a condition that is not in the manifest, and for recordings that
-        cannot be read."""
-        rows = [row for (_, text), row in self._rows.items() if text == condition.text]
-        if not rows and condition.name != "clean":
-            self._refuse(f"has no mixture of the condition {condition.text}")
-        for row in rows:
-            for step in row["steps"]:
-                for piece in self._pieces(step):
-                    header_duration(piece.file)
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples

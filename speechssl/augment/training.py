@@ -130,23 +130,19 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
     return parts
 
 
-def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]) -> Library:
-    """Make a library in memory. make: a function that yields its clips (n,) int16."""
-    clips = list(make())
-    return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
-
-
 def _open_cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
     """Map the library with this card from the cache, after making it there if it is missing.
-    Without a cache the library is made in memory."""
+    Without a cache the library is made in memory. make: a function that yields its clips (n,)
+    int16."""
     if cache is None:
-        return _make_library(card, make)
+        clips = list(make())
+        return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with lock_folder(folder):
         if not (folder / "card.json").exists():
-            library = _make_library(card, make)
+            library = _open_cached(card, make, None)
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             # the card is written last: it says that the samples are complete
@@ -369,7 +365,10 @@ def parse_distortions(
     shares: dict[str, float] = {}
     for part in text.split("+"):
         name, _, share = part.strip().partition(":")
-        shares[name] = _parse_share(share) if share else SHARES.get(name, 0.3)
+        try:
+            shares[name] = float(share or SHARES.get(name, 0.3))
+        except ValueError:
+            shares[name] = 0.0  # refused below
     known = {*sources, *"mgsr", *CHANGES}
     all_positive = min(shares.values()) > 0  # False for NaN
     if not known.issuperset(shares) or not all_positive:
@@ -394,14 +393,6 @@ def parse_distortions(
         changes_before_noise=changes_before_noise,
         snr_over=snr_over,
     )
-
-
-def _parse_share(text: str) -> float:
-    """Parse a share. A text that is no number gives 0, which the caller refuses."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True)

@@ -391,11 +391,11 @@ def _merge_speech(
 
 def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record that change when it is spoken, from those in the part."""
-    fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
-    if "words" in spoken:
-        fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
-    if "option_audio" in spoken:
-        fields["option_audio"] = tuple(spoken["option_audio"])
+    fields = {name: value for name, value in spoken.items() if name != "answers"}
+    if "words" in fields:
+        fields |= {"words": tuple(Span(*word) for word in fields["words"]), "phones": ()}
+    if "option_audio" in fields:
+        fields["option_audio"] = tuple(fields["option_audio"])
     return fields | ({"synthetic": True} if fields else {})
 
 
