@@ -132,16 +132,14 @@ def test_the_last_unit_of_a_padded_recording_is_not_empty():
 
 
 @pytest.mark.parametrize(
-    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf)]
+    ("function", "first", "last", "message"),
+    [
+        *((units_of_interval, 1.0, end, "is not an interval") for end in (1.0, 0.5, math.inf)),
+        (units_of_interval, math.nan, 1.0, "is not an interval"),
+        *((interval_of_units, *span, "not among 2 units") for span in ((-1, 0), (1, 0), (0, 2))),
+    ],
 )
-def test_an_empty_or_infinite_interval_is_refused(start, end):
-    runs = RunLength(np.array([1]), np.array([9]))
-    with pytest.raises(ValueError, match="is not an interval"):
-        units_of_interval(HUBERT, runs, start, end)
-
-
-@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2)])
-def test_a_span_beyond_the_units_is_refused(first, last):
+def test_what_is_no_interval_and_no_span_is_refused(function, first, last, message):
     runs = RunLength(np.array([1, 2]), np.array([3, 4]))
-    with pytest.raises(ValueError, match="not among 2 units"):
-        interval_of_units(HUBERT, runs, first, last)
+    with pytest.raises(ValueError, match=message):
+        function(HUBERT, runs, first, last)
