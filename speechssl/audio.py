@@ -275,16 +275,14 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
     """Read a file with its own channels and rate, for code of other libraries. Returns float32
     (C, N) and the rate in Hz. start: the first frame; frames: their number, -1 for all.
 
-    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; its samples
+    Raises InputError for a file that is missing, empty, not audio, cut off or damaged; its samples
     are not checked.
     """
     path = Path(path)
     with _open_whole(path) as file:
-        rate = int(file.samplerate)
-        if frames < 0:  # the header may not state how many there are
-            return np.concatenate(list(_read_blocks(file, path)))[start:].T, rate
-        file.seek(start)
-        return file.read(frames, dtype="float32", always_2d=True).T, rate
+        samples = np.concatenate(list(_read_blocks(file, path)))
+        end = len(samples) if frames < 0 else start + frames
+        return samples[start:end].T, int(file.samplerate)
 
 
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:

@@ -125,13 +125,6 @@ def test_the_length_of_resampled_audio_is_exact(n, source):
     assert len(resampled) == math.ceil(n * 16_000 / source)
 
 
-def test_resampling_removes_frequencies_that_would_alias_and_keeps_the_others():
-    aliased = audio.resample(tone(1.0, 48000, 12_000.0), 48000, 16000)
-    assert np.abs(aliased[800:-800]).max() < 1e-3
-    kept = audio.resample(tone(1.0, 44100), 44100, 16000)
-    np.testing.assert_allclose(kept[800:-800], tone()[800:-800], atol=1e-3)
-
-
 def test_flac_keeps_int16_to_the_bit(tmp_path):
     samples = np.random.default_rng(0).integers(-32768, 32768, 9_000).astype(np.int16)
     samples[:2] = -32768, 32767
@@ -213,6 +206,7 @@ def test_a_file_is_read_to_the_end_of_its_sound(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
     np.testing.assert_allclose(check_length(path, 1), tone(), atol=2**-14)
+    assert audio.header_duration(path) == 1.0
     assert audio.read_channels(path, 8_000)[0].shape == (1, 8_000)
 
 

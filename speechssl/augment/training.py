@@ -77,7 +77,8 @@ class Library:
         for _ in range(8):
             number = int(rng.integers(len(self.edges) - 1))
             clip = self.samples[self.edges[number] : self.edges[number + 1]]
-            crop = np.asarray(signal.fit_length(clip, n, rng), np.float32) / np.float32(32768)
+            offset = signal.random_offset(len(clip), n, rng)
+            crop = np.asarray(signal.fit_at(clip, n, offset), np.float32) / np.float32(32768)
             if float(np.dot(crop, crop)) > (QUIET**2) * n:
                 break
         return crop
