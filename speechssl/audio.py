@@ -362,7 +362,7 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
     ) as file:
         _write_blocks(file, samples)
     buffer.seek(0)
-    return np.asarray(soundfile.read(buffer, dtype="float32")[0])
+    return soundfile.read(buffer, dtype="float32")[0]
 
 
 def clip_container(path: Path) -> str:

@@ -169,7 +169,7 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
     impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
     impulse[: len(early)] = early
     highpass = signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos")
-    return np.asarray(signal.sosfilt(highpass, impulse))
+    return signal.sosfilt(highpass, impulse)
 
 
 def draw_room(rng: Generator) -> np.ndarray:
@@ -344,10 +344,10 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
     """
     from scipy import signal  # slow to import
 
-    a = 10 ** (np.asarray(decibels) / 40)  # named as in the cookbook: A, omega, alpha
+    a = 10 ** (decibels / 40)  # named as in the cookbook: A, omega, alpha
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos = np.cos(omega)
-    alpha = np.sin(omega) / (2 * np.asarray(quality))
+    alpha = np.sin(omega) / (2 * quality)
     # (10, 6): the coefficients b0, b1, b2 and a0, a1, a2 of each filter, all peaks at first
     filters = np.stack(
         [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1

@@ -210,7 +210,7 @@ def reject_band(samples: np.ndarray, rng: Generator) -> np.ndarray:
 
 def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
-    name = ("mp3", "opus")[int(rng.integers(2))]
+    name = ("mp3", "opus")[rng.integers(2)]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
     return signal.apply_codec(samples, name, max(kbps, signal.bit_rates(name)[0]))
 
