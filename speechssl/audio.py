@@ -426,7 +426,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix of headerless files
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        if file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III":
+        if file.format != "MP3" and file.subtype == "MPEG_LAYER_III":  # a WAV with MP3 in it
             yield stack.enter_context(_through_ffmpeg(path))
             return
         is_cut, goes_on = _compare_with_header(file, path)

@@ -120,6 +120,13 @@ class Condition:
         return text.format(*exact, kind=self.kind)
 
 
+UNNUMBERED = {  # texts of steps without a number
+    "clean": Condition("clean"),
+    "r": Condition("rooms"),
+    "reverb": Condition("reverb", values=(RT60,)),
+}
+
+
 def _noise_name(kind: str) -> str:
     """Return the name of a noise in tables: "pink", "kitchen" for kitchen.wav, or "fsd50k" for
     fsd50k=PATH."""
@@ -172,7 +179,7 @@ def _split_steps(text: str) -> list[str]:
     for part in text.split("+"):
         step = part if complete else f"{steps.pop()}+{part}"
         steps.append(step)
-        has_no_number = step.strip() in ("clean", "reverb", "r") or step.startswith("rir=")
+        has_no_number = step.strip() in UNNUMBERED or step.startswith("rir=")
         complete = has_no_number or bool(re.search(r"@[^/@]+$", step))
     return steps if complete else [text]
 
@@ -189,12 +196,8 @@ def _parse_step(text: str) -> Condition:
     """Parse one step. Raises ValueError for a text that is no step, and KeyError for an unknown
     codec."""
     text = text.strip()
-    if text == "clean":
-        return Condition("clean")
-    if text == "r":
-        return Condition("rooms")
-    if text == "reverb":
-        return Condition("reverb", values=(RT60,))
+    if text in UNNUMBERED:
+        return UNNUMBERED[text]
     if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")
