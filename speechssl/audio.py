@@ -225,8 +225,8 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
 
 def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
     """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
-    mean = channels.mean(axis=1)
-    power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
+    power = np.zeros(channels.shape[1] + 1)
+    (mean,) = _average_channels([channels], power)
     return channels[:, _choose_loudest(power, name)] if _channels_cancel(power) else mean
 
 
