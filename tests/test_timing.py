@@ -59,28 +59,12 @@ def test_frames_tile_the_samples(grid, frames):
     assert owners == np.clip(expected, 0, frames - 1).tolist()
 
 
-@given(grids, st.integers(0, 5000))
-def test_a_frame_starts_where_its_seconds_say(grid, frame):
-    sample = grid.sample(grid.seconds(frame))
-    assert sample == grid.first_sample(frame)
-    assert grid.frame_at(sample, frame + 1) == frame
-
-
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_runs_merge_and_expand(frames):
     runs = RunLength.of_frames(np.array(frames, dtype=np.int64))
     assert runs.expand().tolist() == frames
     assert runs.frames == len(frames)
     assert not (runs.units[1:] == runs.units[:-1]).any()
-
-
-@given(run_lengths)
-def test_unit_at_is_the_unit_of_the_frame(runs):
-    owners = np.repeat(np.arange(len(runs)), runs.lengths)
-    assert [runs.unit_at(frame) for frame in range(runs.frames)] == owners.tolist()
-    assert runs.unit_at(-3) == 0
-    assert runs.unit_at(runs.frames) == len(runs) - 1
-    assert runs.unit_at(runs.frames + 99) == len(runs) - 1
 
 
 @given(grids, run_lengths, st.data())

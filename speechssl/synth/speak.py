@@ -650,16 +650,14 @@ def _keep_letters(text: str) -> str:
             plain += c
         else:  # remove accents that Latin-1 lacks: espeak-ng's English reads é, but names ş
             plain += "".join(filter(str.isalnum, unicodedata.normalize("NFKD", c)))
-    runs = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", plain)
+    runs = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?", plain)
     return " ".join(filter(None, map(_read_run, runs)))
 
 
 def _read_run(run: str) -> str:
-    """Return a run of letters or digits as it is spoken; "" for words of other scripts."""
-    if run.isdecimal():  # digits of another script
-        return spell_cardinal("".join(str(int(d)) for d in run))
+    """Return a run of letters as it is spoken; "" for words of other scripts."""
     if all(c < "\u0250" for c in run):
-        return run.strip("'") if re.search(r"[a-zA-Z]", run) is None else run.lstrip("'")
+        return run if re.search(r"[a-zA-Z]", run) else run.rstrip("'")
     if "-" in run:
         return " ".join(filter(None, map(_read_run, run.split("-"))))
     name = unicodedata.name(run, "") if len(run) == 1 else ""
