@@ -247,9 +247,7 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
     """Scale floats (N,) whose peak is beyond HOT_PEAK to full scale 1, and say so on stderr.
     name: of the recording, for the message."""
     peak = _peak(samples)
-    if peak <= HOT_PEAK:
-        return samples
-    if not peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
+    if not HOT_PEAK < peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
     _note_once(
