@@ -54,10 +54,14 @@ UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
-PLAIN = ("WAV", "WAVEX", "RF64")
+PLAIN = ("WAV", "WAVEX", "RF64", "AIFF", "AU")
 # Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62
+JOINED = (
+    "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
+    "by `sox a.wav b.wav both.wav`"
+)
 # seconds by which the sound of a whole MP4 or Matroska may be shorter than its header states
 CONTAINER_SLACK = 0.2
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
@@ -225,8 +229,8 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
 
 def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
     """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
-    power = np.zeros(channels.shape[1] + 1)
-    (mean,) = _average_channels([channels], power)
+    mean = channels.mean(axis=1)
+    power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
     return channels[:, _choose_loudest(power, name)] if _channels_cancel(power) else mean
 
 
@@ -247,7 +251,9 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
     """Scale floats (N,) whose peak is beyond HOT_PEAK to full scale 1, and say so on stderr.
     name: of the recording, for the message."""
     peak = _peak(samples)
-    if not HOT_PEAK < peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
+    if peak <= HOT_PEAK:
+        return samples
+    if not peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
         return samples
     scale = 32768 if peak >= INT16_PEAK else peak
     _note_once(
@@ -273,14 +279,16 @@ def read_channels(path: Path | str, start: int = 0, frames: int = -1) -> tuple[n
     """Read a file with its own channels and rate, for code of other libraries. Returns float32
     (C, N) and the rate in Hz. start: the first frame; frames: their number, -1 for all.
 
-    Raises InputError for a file that is missing, empty, not audio, cut off or damaged; its samples
+    Raises InputError for a file that is missing, empty, not audio, or visibly cut off; its samples
     are not checked.
     """
     path = Path(path)
     with _open_whole(path) as file:
-        samples = np.concatenate(list(_read_blocks(file, path)))
-        end = len(samples) if frames < 0 else start + frames
-        return samples[start:end].T, int(file.samplerate)
+        rate = int(file.samplerate)
+        if frames < 0:  # the header may not state how many there are
+            return np.concatenate(list(_read_blocks(file, path)))[start:].T, rate
+        file.seek(start)
+        return file.read(frames, dtype="float32", always_2d=True).T, rate
 
 
 def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndarray:
@@ -360,7 +368,7 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
     ) as file:
         _write_blocks(file, samples)
     buffer.seek(0)
-    return soundfile.read(buffer, dtype="float32")[0]
+    return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
 
 def clip_container(path: Path) -> str:
@@ -417,6 +425,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
         raise InputError(f"the audio file {path} does not exist or is no file; check the path")
+    _refuse_joined(path)
     with ExitStack() as stack:
         try:
             # as bytes, because not every file name is text
@@ -424,7 +433,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix of headerless files
             yield stack.enter_context(_through_ffmpeg(path))
             return
-        if file.format != "MP3" and file.subtype == "MPEG_LAYER_III":  # a WAV with MP3 in it
+        if file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III":
             yield stack.enter_context(_through_ffmpeg(path))
             return
         is_cut, goes_on = _compare_with_header(file, path)
@@ -436,6 +445,11 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         whole = stack.enter_context(_through_ffmpeg(path))
         if file.format in PLAIN and file.frames:
             stated, held = (f.frames / f.samplerate for f in (file, whole))
+            if held <= stated:
+                raise InputError(
+                    f"{path}: its header states {stated:.2f} s of sound, and there is more behind "
+                    "it; export it again as a WAV"
+                )
             _note_once(
                 f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; all "
                 "of it is read"
@@ -452,8 +466,9 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
-        # libsndfile finds a page of another stream at the end
-        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
+        # libsndfile finds a page of another stream at the end, unless it has the same number
+        is_odd = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
+        if not is_odd and not _is_chained(path):
             return False, False
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
@@ -504,15 +519,51 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
 
 
 def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
-    """Return whether a WAV goes on where its header ends the sound: libsndfile's log then has the
-    position of a marker that is no chunk."""
-    marker = re.search(r"marker.* at position (0x\w+|\d+)", file.extra_info)
-    if marker is None or int(marker[1], 0) >= path.stat().st_size:
+    """Return whether a file goes on where its header ends the sound: libsndfile's log then has the
+    position of a marker that is no chunk, or of an AU the offset and the size of the sound."""
+    where = r"marker.* at position (0x\w+|\d+)"
+    if file.format == "AU":  # a size of -1 is unknown
+        where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
+    match = re.search(where, file.extra_info)
+    end = size = path.stat().st_size
+    if match:  # position, or offset and size
+        end = sum(int(number, 0) for number in match.groups())
+    if end >= size:
         return False
-    rest = np.memmap(path, np.uint8, "r", offset=int(marker[1], 0))
+    rest = np.memmap(path, np.uint8, "r", offset=end)
     is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
     is_long = len(rest) > MIN_SECONDS * file.samplerate * file.channels
     return is_long and not is_tag and bool(rest.any())
+
+
+def _refuse_joined(path: Path) -> None:
+    """Raise InputError where another file of its kind was joined to a FLAC, WAV or AIFF, because no
+    library reads all of those."""
+    with path.open("rb", buffering=0) as content:
+        head = content.read(12)
+        kind = {b"RIFF": "WAV", b"FORM": "AIFF"}.get(head[:4])
+        if kind:
+            size = int.from_bytes(head[4:8], "little" if kind == "WAV" else "big")
+            content.seek(8 + size + size % 2)
+            behind = content.read(12)
+            if behind[:4] + behind[8:] == head[:4] + head[8:]:
+                raise InputError(JOINED.format(path, kind))
+        if head[:4] in (b"fLaC", b"ID3\4", b"ID3\3"):
+            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                first = whole.find(b"fLaC") + 4  # a tag may stand before it
+                if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
+                    raise InputError(JOINED.format(path, "FLAC"))
+
+
+def _is_chained(path: Path) -> bool:
+    """Return whether a new stream begins in an Ogg file after pages of another (RFC 3533, section
+    4)."""
+    with (
+        path.open("rb") as content,
+        mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+    ):
+        later = re.search(rb"OggS\0[\0\1\4\5]", whole)
+        return bool(later and re.compile(rb"OggS\0[\2\6]").search(whole, later.end()))
 
 
 def _ends_a_stream(path: Path) -> bool:
@@ -548,6 +599,7 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 for block in _decode_stream(container, stream):
                     decoded.write(block.to_ndarray().tobytes())
                     frames += block.samples
+                is_cut = container.format.name == "ogg" and not _ends_a_stream(path)
                 seconds = _stated_seconds(container, stream)
                 min_frames = max((seconds - CONTAINER_SLACK) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
@@ -555,7 +607,7 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
                 "file"
             ) from error
-        if frames < min_frames:
+        if frames < min_frames or is_cut:
             raise InputError(CUT_OFF.format(path))
         decoded.flush()
         decoded.seek(0)
@@ -583,11 +635,12 @@ def _stated_seconds(container: Any, stream: Any) -> float:
 
 
 def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a stream as interleaved floats. Raises ValueError where their rate or
-    their channels change, as in joined files."""
+    """Yield the frames of a stream as interleaved floats, at the rate that it begins with."""
     import av
 
-    interleave = av.AudioResampler("flt", stream.layout.name, stream.rate)
+    form = ("flt", stream.layout.name, stream.rate)
+    interleave = av.AudioResampler(*form)
+    begun = None  # format, layout and rate of the frames, which may be others in a joined file
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -596,6 +649,11 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
+            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if begun not in (None, kind):
+                yield from interleave.resample(None)
+                interleave = av.AudioResampler(*form)
+            begun = kind
             yield from interleave.resample(frame)
     yield from interleave.resample(None)
 

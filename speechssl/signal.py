@@ -89,10 +89,11 @@ def mix(
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech, noise: (N,); over: as in `speech_level`.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: as in `speech_level`.
     Returns float32 (N,), scaled down as a whole if it would go beyond full scale. Raises ValueError
     where the speech or the noise is silent.
     """
+    noise = fit_length(noise, len(speech))
     level = speech_level(speech, over)
     noise_level = rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
@@ -103,17 +104,24 @@ def mix(
     return limit_peak(np.asarray(speech, np.float64) + gain * noise)
 
 
+def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.ndarray:
+    """Fit noise (M,) to (n,) samples: crop it at a random offset if it is longer, repeat it with
+    cross-fades if it is shorter.
+
+    rng None: begin with the first sample. The fades are of equal power, so that the level does not
+    dip at a join.
+    """
+    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
+
+
 def random_offset(m: int, n: int, rng: Generator) -> int:
     """Sample the offset for `fit_at` in noise of m samples; all offsets are equally likely."""
     return int(rng.integers(m - n + 1 if m >= n else m - _fade_length(m)))
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
-    """Fit noise (M,) to (n,) samples: crop it if it is longer, repeat it with cross-fades if it is
-    shorter. offset: of the first sample, in the noise or in the loop that is made of it.
-
-    The fades are of equal power, so that the level does not dip at a join.
-    """
+    """Fit noise as `fit_length` does, from an offset in samples: in the noise if it is long enough,
+    else in the loop that is made of it."""
     if len(noise) >= n:
         return noise[offset : offset + n]
     fade = _fade_length(len(noise))
@@ -169,7 +177,7 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
     impulse *= np.sqrt(np.sum(early[half:] ** 2) / np.sum(impulse[half : len(early)] ** 2))
     impulse[: len(early)] = early
     highpass = signal.butter(2, LOW_CUT, "highpass", fs=SAMPLE_RATE, output="sos")
-    return signal.sosfilt(highpass, impulse)
+    return np.asarray(signal.sosfilt(highpass, impulse))
 
 
 def draw_room(rng: Generator) -> np.ndarray:
@@ -344,10 +352,10 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
     """
     from scipy import signal  # slow to import
 
-    a = 10 ** (decibels / 40)  # named as in the cookbook: A, omega, alpha
+    a = 10 ** (np.asarray(decibels) / 40)  # named as in the cookbook: A, omega, alpha
     omega = 2 * np.pi * EQUALISER / SAMPLE_RATE
     cos = np.cos(omega)
-    alpha = np.sin(omega) / (2 * quality)
+    alpha = np.sin(omega) / (2 * np.asarray(quality))
     # (10, 6): the coefficients b0, b1, b2 and a0, a1, a2 of each filter, all peaks at first
     filters = np.stack(
         [1 + alpha * a, -2 * cos, 1 - alpha * a, 1 + alpha / a, -2 * cos, 1 - alpha / a], axis=1

@@ -92,6 +92,13 @@ class RunLength:
     lengths: np.ndarray  # (U,) int >= 1, in frames
     seconds: float | None = None
 
+    def __post_init__(self) -> None:
+        are_vectors = self.units.ndim == 1 and self.units.shape == self.lengths.shape
+        if not are_vectors or (self.lengths < 1).any():
+            raise ValueError(
+                "units and lengths must be vectors of one size, every length at least 1"
+            )
+
     @classmethod
     def of_frames(cls, frames: np.ndarray, seconds: float | None = None) -> RunLength:
         """Merge equal neighbours. frames: (T,) int; seconds: of the recording."""
@@ -121,6 +128,8 @@ class RunLength:
     def unit_at(self, frame: int) -> int:
         """Return the index of the unit that contains this frame; frames beyond either end belong to
         the first or last unit."""
+        if not len(self):
+            raise ValueError("there are no units")
         index = np.searchsorted(self.borders, frame, side="right") - 1
         return int(np.clip(index, 0, len(self) - 1))
 

@@ -125,12 +125,33 @@ def test_the_length_of_resampled_audio_is_exact(n, source):
     assert len(resampled) == math.ceil(n * 16_000 / source)
 
 
+def test_resampling_removes_frequencies_that_would_alias_and_keeps_the_others():
+    aliased = audio.resample(tone(1.0, 48000, 12_000.0), 48000, 16000)
+    assert np.abs(aliased[800:-800]).max() < 1e-3
+    kept = audio.resample(tone(1.0, 44100), 44100, 16000)
+    np.testing.assert_allclose(kept[800:-800], tone()[800:-800], atol=1e-3)
+
+
 def test_flac_keeps_int16_to_the_bit(tmp_path):
     samples = np.random.default_rng(0).integers(-32768, 32768, 9_000).astype(np.int16)
     samples[:2] = -32768, 32767
     audio.write_flac(tmp_path / "x.flac", samples)
     decoded = np.rint(audio.read_audio(tmp_path / "x.flac") * 32768)
     np.testing.assert_array_equal(decoded.astype(np.int16), samples)
+
+
+@pytest.mark.parametrize("stated", [0xFFFF_FFFF, 0x7FFF_FFFF, 0x7FFF_F000])
+def test_a_streamed_wav_states_no_length(tmp_path, stated):
+    path = tmp_path / "streamed.wav"
+    soundfile.write(path, tone(), audio.SAMPLE_RATE, subtype="PCM_16")
+    content = bytearray(path.read_bytes())
+    # the sizes of the whole file and of the chunk "data"
+    size = content.index(b"data") + 4
+    content[4:8] = struct.pack("<I", stated)
+    content[size : size + 4] = struct.pack("<I", stated)
+    path.write_bytes(content)
+    np.testing.assert_allclose(audio.read_audio(path), tone(), atol=2**-15)
+    assert audio.header_duration(path) == 1.0
 
 
 # ---- files that hold more than their headers state, or whose headers state no length
@@ -162,90 +183,16 @@ def remove_count(mp3):
 ID3 = b"ID3\x04\0\0" + bytes((0, 0, 0, 20)) + b"TIT2" + bytes(16)  # a tag of 20 bytes
 
 
-def state(content, marker, offset, form, *values):
-    """Return a file whose header states other values. offset: of the first, from the marker on; form:
-    of `struct`."""
-    changed = bytearray(content)
-    struct.pack_into(form, changed, content.index(marker) + offset, *values)
-    return bytes(changed)
-
-
-def streamed_wav(stated):
-    """Return a WAV with a stated size of the whole file and of the chunk "data"."""
-    whole = state(encode(tone(), "WAV", "PCM_16"), b"RIFF", 4, "<I", stated)
-    return state(whole, b"data", 4, "<I", stated)
-
-
-def streamed_aiff():
-    """Return an AIFF with the sizes that sox writes where it does not know the length."""
-    whole = state(encode(tone(), "AIFF", "PCM_16"), b"FORM", 4, ">I", 0x7F00_0050)
-    counted = state(whole, b"COMM", 10, ">I", 0x3F80_0000)
-    return state(counted, b"SSND", 4, ">I", 0x7F00_0008)
-
-
-WAV, FLAC = encode(tone(), "WAV"), encode(tone(), "FLAC")
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("x.wav", streamed_wav(stated)) for stated in (0xFFFF_FFFF, 0x7FFF_FFFF, 0x7FFF_F000)),
-        ("x.aiff", streamed_aiff()),
-        ("x.wav", state(encode(tone(), "RF64", "PCM_16"), b"ds64", 16, "<QQ", 16_000, 8_000)),
-        # other chunks and tags behind the sound, or before it
-        ("x.wav", WAV + b"LIST\x04\0\0\0INFO"),
-        ("x.wav", WAV + b"ID3\x04" + noise(2250).tobytes()),
-        ("x.wav", WAV + bytes(4096)),
-        ("x.wav", WAV + b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes()),
-        ("x.flac", ID3 + FLAC),
-        ("x.flac", state(FLAC, b"fLaC", 21, ">BI", FLAC[21] & 0xF0, 0)),  # an unknown length
-        ("x.flac", state(FLAC, b"fLaC", 22, ">I", 8_000)),  # half of the samples
-    ],
-)
-def test_a_file_is_read_to_the_end_of_its_sound(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_bytes(content)
-    np.testing.assert_allclose(check_length(path, 1), tone(), atol=2**-14)
-    assert audio.header_duration(path) == 1.0
-    assert audio.read_channels(path, 8_000)[0].shape == (1, 8_000)
-
-
-@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "PCM_U8"])
-@pytest.mark.parametrize("share", [0, 0.5])
-def test_a_wav_that_states_less_than_it_holds_is_read_to_its_end(tmp_path, subtype, share, capsys):
-    path = tmp_path / "more.wav"
-    content = encode(noise(2 * audio.SAMPLE_RATE), "WAV", subtype)
-    (size,) = struct.unpack_from("<I", content, content.index(b"data") + 4)
-    path.write_bytes(state(content, b"data", 4, "<I", int(share * size)))
-    samples = check_length(path, 2)
-    np.testing.assert_allclose(samples, noise(2 * audio.SAMPLE_RATE), atol=0.02)
-    assert ("states 1.00 s of sound and it holds 2.00 s" in capsys.readouterr().err) == (share > 0)
-
-
-def join(container, subtype=None, between=b"", **options):
-    """Return 2 s and 3 s of noise as two files, one behind the other."""
-    parts = [encode(noise(n, n), container, subtype, **options) for n in (32_000, 48_000)]
-    return between.join(parts)
-
-
-UNCOUNTED = encode(noise(2 * audio.SAMPLE_RATE), "MP3", bitrate_mode="VARIABLE")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "seconds", "within"),
-    [
-        ("x.mp3", join("MP3", bitrate_mode="CONSTANT"), 5, 0.3),
-        ("x.mp3", join("MP3", bitrate_mode="VARIABLE"), 5, 0.3),
-        ("x.mp3", join("MP3", between=ID3, bitrate_mode="CONSTANT"), 5, 0.3),
-        ("x.mp3", join("MP3", between=b"TAG" + bytes(125), bitrate_mode="VARIABLE"), 5, 0.3),
-        ("x.mp3", state(UNCOUNTED, b"Xing", 8, ">I", 0), 2, 0.15),
-        ("x.ogg", join("OGG", "VORBIS"), 5, 0.05),
-        ("x.ogg", join("OGG", "OPUS"), 5, 0.05),
-    ],
-)
-def test_lossy_files_are_read_to_their_end(tmp_path, name, content, seconds, within):
-    (tmp_path / name).write_bytes(content)
-    check_length(tmp_path / name, seconds, within)
+@pytest.mark.parametrize("between", [b"", ID3, b"TAG" + bytes(125)])
+@pytest.mark.parametrize("mode", ["CONSTANT", "VARIABLE"])
+def test_joined_mp3s_are_read_to_their_end(tmp_path, between, mode):
+    path = tmp_path / "joined.mp3"
+    first, second = (
+        encode(noise(n, n), "MP3", bitrate_mode=mode)
+        for n in (2 * audio.SAMPLE_RATE, 3 * audio.SAMPLE_RATE)
+    )
+    path.write_bytes(first + between + second)
+    check_length(path, 5, 0.3)
 
 
 def test_an_mp3_without_a_count_that_is_cut_within_a_frame_is_refused(tmp_path):
@@ -265,6 +212,126 @@ def test_an_mp3_of_a_variable_bit_rate_is_read_to_its_end(tmp_path):
     )
     assert soundfile.info(path).frames < 100_000
     check_length(path, 8, 0.15)
+
+
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "ULAW", "PCM_U8"])
+@pytest.mark.parametrize("share", [0, 0.5])
+def test_a_wav_that_states_less_than_it_holds_is_read_to_its_end(tmp_path, subtype, share, capsys):
+    path = tmp_path / "more.wav"
+    content = bytearray(encode(noise(2 * audio.SAMPLE_RATE), "WAV", subtype))
+    size = content.index(b"data") + 4
+    (bytes_of_sound,) = struct.unpack_from("<I", content, size)
+    struct.pack_into("<I", content, size, int(share * bytes_of_sound))
+    path.write_bytes(content)
+    samples = check_length(path, 2)
+    np.testing.assert_allclose(samples, noise(2 * audio.SAMPLE_RATE), atol=0.02)
+    assert ("states 1.00 s of sound and it holds 2.00 s" in capsys.readouterr().err) == (share > 0)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"LIST\x04\0\0\0INFO",
+        b"ID3\x04" + noise(2250).tobytes(),
+        bytes(4096),
+        b"id3 " + struct.pack("<I", 9000) + b"ID3" + noise(2250).tobytes(),
+    ],
+)
+def test_other_chunks_behind_the_sound_of_a_wav_are_not_read(tmp_path, behind):
+    (tmp_path / "x.wav").write_bytes(encode(tone(), "WAV") + behind)
+    check_length(tmp_path / "x.wav", 1)
+
+
+def test_an_aiff_that_was_written_to_a_pipe(tmp_path):
+    """Its sizes are those that sox writes where it does not know the length."""
+    content = bytearray(encode(tone(), "AIFF", "PCM_16"))
+    struct.pack_into(">I", content, content.index(b"SSND") + 4, 0x7F00_0008)
+    struct.pack_into(">I", content, content.index(b"COMM") + 10, 0x3F80_0000)
+    struct.pack_into(">I", content, 4, 0x7F00_0050)
+    (tmp_path / "x.aiff").write_bytes(content)
+    np.testing.assert_allclose(check_length(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("FLAC", 0.5), ("FLAC", 10), ("WAV", 1), ("AIFF", 1)]
+)
+def test_joined_files_that_no_library_reads_are_refused(tmp_path, kind, seconds):
+    path = tmp_path / f"both.{kind.lower()}"
+    path.write_bytes(2 * encode(noise(round(seconds * audio.SAMPLE_RATE)), kind))
+    for read in (audio.read_audio, audio.header_duration, audio.exact_duration):
+        refused(f"both.{kind.lower()} holds more than one {kind}", read, path)
+
+
+def test_an_au_and_an_rf64_that_state_less_than_they_hold(tmp_path):
+    content = bytearray(encode(tone(2), "AU", "PCM_16", endian="BIG"))
+    struct.pack_into(">I", content, 8, audio.SAMPLE_RATE * 2)
+    (tmp_path / "x.au").write_bytes(content)
+    np.testing.assert_allclose(check_length(tmp_path / "x.au", 2), tone(2), atol=2**-15)
+    for stated in (0, audio.SAMPLE_RATE * 2):
+        content = bytearray(encode(tone(2), "RF64", "PCM_16"))
+        at = content.index(b"ds64") + 16  # behind the size of the chunk, and that of the file
+        struct.pack_into("<QQ", content, at, stated, stated // 2)
+        (tmp_path / "x.wav").write_bytes(content)
+        np.testing.assert_allclose(check_length(tmp_path / "x.wav", 2), tone(2), atol=2**-15)
+
+
+def test_an_aiff_of_which_no_library_reads_the_rest_is_refused(tmp_path):
+    content = bytearray(encode(noise(2 * audio.SAMPLE_RATE), "AIFF", "PCM_16"))
+    struct.pack_into(">I", content, content.index(b"SSND") + 4, audio.SAMPLE_RATE * 2 + 8)
+    struct.pack_into(">I", content, content.index(b"COMM") + 10, audio.SAMPLE_RATE)
+    (tmp_path / "x.aiff").write_bytes(content)
+    refused("states 1.00 s of sound, and there is more", audio.read_audio, tmp_path / "x.aiff")
+
+
+def test_a_tag_before_a_flac(tmp_path):
+    (tmp_path / "x.flac").write_bytes(ID3 + encode(tone(), "FLAC"))
+    check_length(tmp_path / "x.flac", 1)
+
+
+@pytest.mark.parametrize("seconds", [2, 10])
+def test_a_flac_that_states_less_than_it_holds(tmp_path, seconds):
+    audio.write_flac(tmp_path / "a.flac", noise(seconds * audio.SAMPLE_RATE))
+    content = bytearray((tmp_path / "a.flac").read_bytes())
+    content[22:26] = (audio.SAMPLE_RATE).to_bytes(4, "big")  # the count of samples
+    (tmp_path / "a.flac").write_bytes(content)
+    check_length(tmp_path / "a.flac", seconds)
+
+
+def test_a_flac_of_unknown_length(tmp_path):
+    content = bytearray(encode(tone(1.5), "FLAC"))
+    content[21] &= 0xF0  # STREAMINFO: the 36 bits that count the samples
+    content[22:26] = bytes(4)
+    (tmp_path / "x.flac").write_bytes(content)
+    np.testing.assert_allclose(check_length(tmp_path / "x.flac", 1.5), tone(1.5), atol=2**-15)
+    assert audio.header_duration(tmp_path / "x.flac") == 1.5
+    assert audio.read_channels(tmp_path / "x.flac", 8_000)[0].shape == (1, 16_000)
+
+
+def test_an_mp3_whose_count_of_frames_is_0(tmp_path):
+    content = bytearray(encode(noise(2 * audio.SAMPLE_RATE), "MP3", bitrate_mode="VARIABLE"))
+    at = max(content.find(b"Xing"), content.find(b"Info")) + 8
+    content[at : at + 4] = bytes(4)
+    (tmp_path / "x.mp3").write_bytes(content)
+    check_length(tmp_path / "x.mp3", 2, 0.15)
+
+
+def test_joined_mp3s_of_two_rates(tmp_path):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, noise(88_200), 44_100, format="MP3")
+    content = encode(noise(3 * audio.SAMPLE_RATE), "MP3") + buffer.getvalue()
+    (tmp_path / "x.mp3").write_bytes(content)
+    check_length(tmp_path / "x.mp3", 5, 0.3)
+
+
+@pytest.mark.parametrize("subtype", ["VORBIS", "OPUS"])
+def test_joined_oggs_are_read_to_their_end(tmp_path, subtype):
+    parts = [
+        encode(noise(n, n), "OGG", subtype) for n in (2 * audio.SAMPLE_RATE, 3 * audio.SAMPLE_RATE)
+    ]
+    (tmp_path / "x.ogg").write_bytes(b"".join(parts))
+    check_length(tmp_path / "x.ogg", 5, 0.05)
+    (tmp_path / "x.ogg").write_bytes(2 * parts[0])  # both have one serial number
+    check_length(tmp_path / "x.ogg", 4, 0.05)
 
 
 def write_by_ffmpeg(path, samples, codec, container):

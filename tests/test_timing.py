@@ -59,12 +59,28 @@ def test_frames_tile_the_samples(grid, frames):
     assert owners == np.clip(expected, 0, frames - 1).tolist()
 
 
+@given(grids, st.integers(0, 5000))
+def test_a_frame_starts_where_its_seconds_say(grid, frame):
+    sample = grid.sample(grid.seconds(frame))
+    assert sample == grid.first_sample(frame)
+    assert grid.frame_at(sample, frame + 1) == frame
+
+
 @given(st.lists(st.integers(0, 3), max_size=40))
 def test_runs_merge_and_expand(frames):
     runs = RunLength.of_frames(np.array(frames, dtype=np.int64))
     assert runs.expand().tolist() == frames
     assert runs.frames == len(frames)
     assert not (runs.units[1:] == runs.units[:-1]).any()
+
+
+@given(run_lengths)
+def test_unit_at_is_the_unit_of_the_frame(runs):
+    owners = np.repeat(np.arange(len(runs)), runs.lengths)
+    assert [runs.unit_at(frame) for frame in range(runs.frames)] == owners.tolist()
+    assert runs.unit_at(-3) == 0
+    assert runs.unit_at(runs.frames) == len(runs) - 1
+    assert runs.unit_at(runs.frames + 99) == len(runs) - 1
 
 
 @given(grids, run_lengths, st.data())
@@ -116,14 +132,16 @@ def test_the_last_unit_of_a_padded_recording_is_not_empty():
 
 
 @pytest.mark.parametrize(
-    ("function", "first", "last", "message"),
-    [
-        *((units_of_interval, 1.0, end, "is not an interval") for end in (1.0, 0.5, math.inf)),
-        (units_of_interval, math.nan, 1.0, "is not an interval"),
-        *((interval_of_units, *span, "not among 2 units") for span in ((-1, 0), (1, 0), (0, 2))),
-    ],
+    ("start", "end"), [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf)]
 )
-def test_what_is_no_interval_and_no_span_is_refused(function, first, last, message):
+def test_an_empty_or_infinite_interval_is_refused(start, end):
+    runs = RunLength(np.array([1]), np.array([9]))
+    with pytest.raises(ValueError, match="is not an interval"):
+        units_of_interval(HUBERT, runs, start, end)
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2)])
+def test_a_span_beyond_the_units_is_refused(first, last):
     runs = RunLength(np.array([1, 2]), np.array([3, 4]))
-    with pytest.raises(ValueError, match=message):
-        function(HUBERT, runs, first, last)
+    with pytest.raises(ValueError, match="not among 2 units"):
+        interval_of_units(HUBERT, runs, first, last)

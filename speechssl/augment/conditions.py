@@ -120,13 +120,6 @@ class Condition:
         return text.format(*exact, kind=self.kind)
 
 
-UNNUMBERED = {  # texts of steps without a number
-    "clean": Condition("clean"),
-    "r": Condition("rooms"),
-    "reverb": Condition("reverb", values=(RT60,)),
-}
-
-
 def _noise_name(kind: str) -> str:
     """Return the name of a noise in tables: "pink", "kitchen" for kitchen.wav, or "fsd50k" for
     fsd50k=PATH."""
@@ -139,11 +132,16 @@ def _noise_name(kind: str) -> str:
 
 def _members_of(step: Condition) -> list[Condition]:
     """List the members of a set such as "m+g+r" as steps; the list is empty for other steps."""
-    letters = step.kind.split("+")
-    if step.name != "noise" or len(letters) < 2 or not set(letters) <= set(LETTERS):
+    letters = step.kind.split("+") if step.name == "noise" else []
+    if len(letters) < 2 or not set(letters) <= set(LETTERS):
         return []
-    room = Condition("rooms")
-    return [room if letter == "r" else replace(step, kind=letter) for letter in letters]
+    members = []
+    for letter in letters:
+        if letter == "r":
+            members.append(Condition("rooms"))
+        else:
+            members.append(Condition("noise", letter, step.values))
+    return members
 
 
 def parse_condition(text: str) -> Condition:
@@ -179,7 +177,7 @@ def _split_steps(text: str) -> list[str]:
     for part in text.split("+"):
         step = part if complete else f"{steps.pop()}+{part}"
         steps.append(step)
-        has_no_number = step.strip() in UNNUMBERED or step.startswith("rir=")
+        has_no_number = step.strip() in ("clean", "reverb", "r") or step.startswith("rir=")
         complete = has_no_number or bool(re.search(r"@[^/@]+$", step))
     return steps if complete else [text]
 
@@ -196,8 +194,12 @@ def _parse_step(text: str) -> Condition:
     """Parse one step. Raises ValueError for a text that is no step, and KeyError for an unknown
     codec."""
     text = text.strip()
-    if text in UNNUMBERED:
-        return UNNUMBERED[text]
+    if text == "clean":
+        return Condition("clean")
+    if text == "r":
+        return Condition("rooms")
+    if text == "reverb":
+        return Condition("reverb", values=(RT60,))
     if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")
@@ -279,11 +281,12 @@ class Distorter:
         steps = []
         for step in condition.steps or (condition,):
             members = _members_of(step)
-            if members:
-                shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-                rng = signal.generator(self.seed, step.kind, utterance_id)
-                step = members[rng.choice(len(members), p=shares / shares.sum())]
-            steps.append(step)
+            if not members:
+                steps.append(step)
+                continue
+            shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
+            rng = signal.generator(self.seed, step.kind, utterance_id)
+            steps.append(members[rng.choice(len(members), p=shares / shares.sum())])
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
@@ -416,6 +419,17 @@ class FrozenDistorter:
     def seed(self) -> int:
         """Return the seed of the distorter whose noise was frozen."""
         return int(next(iter(self._rows.values()))["seed"])
+
+    def check(self, condition: Condition) -> None:
+        """Raise InputError for a condition that is not in the manifest, and for recordings that
+        cannot be read."""
+        rows = [row for (_, text), row in self._rows.items() if text == condition.text]
+        if not rows and condition.name != "clean":
+            self._refuse(f"has no mixture of the condition {condition.text}")
+        for row in rows:
+            for step in row["steps"]:
+                for piece in self._pieces(step):
+                    header_duration(piece.file)
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples

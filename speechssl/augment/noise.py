@@ -35,12 +35,14 @@ ALIASES = {"g": "gaussian", "m": "stand-in"}
 def musan_parts(folder: Path) -> list[Path]:
     """Return the folders of MUSAN. Raises InputError for another folder, and where there is
     none."""
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder} of MUSAN; give its path (musan=FOLDER)")
     parts = [folder / part for part in MUSAN]
     lacking = [part.name for part in parts if not part.is_dir()]
     if lacking:
         raise InputError(
-            f"{folder} is not MUSAN: it lacks {', '.join(lacking)}; give its path (musan=FOLDER), "
-            "or other noise another name, as in bus=FOLDER, and write bus where musan or m stands"
+            f"{folder} is not MUSAN: it lacks {', '.join(lacking)}; give other noise another name, "
+            "as in bus=FOLDER, and write bus where musan or m stands"
         )
     return parts
 
@@ -59,8 +61,8 @@ def find_recordings(path: Path, what: str) -> list[Path]:
     if not files:
         raise InputError(
             f"there are no recordings in {path} for {what}; give an audio file, a folder of them, "
-            f"a list or NAME=FOLDER, and to babble voices (--babble); generated noise is gaussian, "
-            f"pink, coloured:SLOPE, {', '.join(GENERATED)} and m+g+r"
+            f"a list or NAME=FOLDER; generated noise is gaussian, pink, coloured:SLOPE, babble, "
+            f"{', '.join(GENERATED)} and m+g+r"
         )
     return files
 
@@ -109,8 +111,7 @@ class NoiseBank:
         """Open the bank for a `Condition.kind`. voices: recordings for babble; folders: recordings
         by name, such as musan or fsd50k.
 
-        Raises InputError where there is no such noise, for babble without voices, and where a part
-        of MUSAN is missing.
+        Raises InputError where there is no such noise, or babble without voices.
         """
         folders = dict(folders or {})
         name = kind
@@ -118,19 +119,27 @@ class NoiseBank:
         if match:
             name = match[1]
             folders[name] = Path(match[2])
-        if name == "babble" and voices:
+        if name == "babble":
+            if not voices:
+                raise InputError(
+                    "babble noise needs voices; give recordings of other people with --babble"
+                )
             return cls("babble", tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
-            parts = musan_parts(folders.get("musan", Path(kind)))
-            noise, music, speech = (
-                find_recordings(part, f"the {part.name} of MUSAN") for part in parts
-            )
-            return cls("musan", (*noise, *music), seed, tuple(speech))
+            return cls.open_musan(folders.get("musan", Path(kind)), seed)
         generated = ALIASES.get(name, name)
         if generated in ("gaussian", "pink", *GENERATED) or generated.startswith("coloured:"):
             return cls(generated, (), seed)
         files = find_recordings(folders.get(name, Path(kind)), f"the noise {kind}")
         return cls("recording", tuple(files), seed)
+
+    @classmethod
+    def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
+        """Open the bank for a folder of MUSAN. Raises InputError where a part of it is missing."""
+        noise, music, speech = (
+            find_recordings(part, f"the {part.name} of MUSAN") for part in musan_parts(folder)
+        )
+        return cls("musan", (*noise, *music), seed, tuple(speech))
 
     def draw(self, key: str, n: int) -> DrawnNoise:
         """Draw noise (n,) at 16 kHz that is not silent. Raises InputError for a file that cannot be
@@ -157,7 +166,7 @@ class NoiseBank:
         if self.kind == "musan" and rng.random() >= 2 / 3:
             talkers = int(rng.integers(*TALKERS_RANGE, endpoint=True))
             return _choose_voices(self.voices, talkers, rng)
-        return [self.files[rng.integers(len(self.files))]] if self.files else []
+        return [self.files[int(rng.integers(len(self.files)))]] if self.files else []
 
     @property
     def sources(self) -> list[tuple[str, int]]:

@@ -77,8 +77,7 @@ class Library:
         for _ in range(8):
             number = int(rng.integers(len(self.edges) - 1))
             clip = self.samples[self.edges[number] : self.edges[number + 1]]
-            offset = signal.random_offset(len(clip), n, rng)
-            crop = np.asarray(signal.fit_at(clip, n, offset), np.float32) / np.float32(32768)
+            crop = np.asarray(signal.fit_length(clip, n, rng), np.float32) / np.float32(32768)
             if float(np.dot(crop, crop)) > (QUIET**2) * n:
                 break
         return crop
@@ -131,19 +130,23 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
     return parts
 
 
+def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]) -> Library:
+    """Make a library in memory. make: a function that yields its clips (n,) int16."""
+    clips = list(make())
+    return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
+
+
 def _open_cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
     """Map the library with this card from the cache, after making it there if it is missing.
-    Without a cache the library is made in memory. make: a function that yields its clips (n,)
-    int16."""
+    Without a cache the library is made in memory."""
     if cache is None:
-        clips = list(make())
-        return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
+        return _make_library(card, make)
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
     with lock_folder(folder):
         if not (folder / "card.json").exists():
-            library = _open_cached(card, make, None)
+            library = _make_library(card, make)
             with replacing(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             # the card is written last: it says that the samples are complete
@@ -210,7 +213,7 @@ def reject_band(samples: np.ndarray, rng: Generator) -> np.ndarray:
 
 def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
-    name = ("mp3", "opus")[rng.integers(2)]
+    name = ("mp3", "opus")[int(rng.integers(2))]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
     return signal.apply_codec(samples, name, max(kbps, signal.bit_rates(name)[0]))
 
@@ -366,10 +369,7 @@ def parse_distortions(
     shares: dict[str, float] = {}
     for part in text.split("+"):
         name, _, share = part.strip().partition(":")
-        try:
-            shares[name] = float(share or SHARES.get(name, 0.3))
-        except ValueError:
-            shares[name] = 0.0  # refused below
+        shares[name] = _parse_share(share) if share else SHARES.get(name, 0.3)
     known = {*sources, *"mgsr", *CHANGES}
     all_positive = min(shares.values()) > 0  # False for NaN
     if not known.issuperset(shares) or not all_positive:
@@ -394,6 +394,14 @@ def parse_distortions(
         changes_before_noise=changes_before_noise,
         snr_over=snr_over,
     )
+
+
+def _parse_share(text: str) -> float:
+    """Parse a share. A text that is no number gives 0, which the caller refuses."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 @dataclass(frozen=True)

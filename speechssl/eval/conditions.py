@@ -200,7 +200,7 @@ def freeze_mixtures(
     `name_utterances`.
 
     Recordings that cannot be read are left out; `encode` reports them. Raises InputError for noise
-    that is missing or cannot be read.
+    that is missing, cannot be read, or has changed since it was frozen.
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
@@ -212,7 +212,10 @@ def freeze_mixtures(
         freeze(conditions, count_samples(recordings, workers), distorter, path)
         facts = {"what": "frozen noise", "made_from": made_from, "hash": hash_files([path])}
         write_json(card, facts | {"seed": distorter.seed})
-    return FrozenMixtures(path)
+    frozen = FrozenMixtures(path)
+    for condition in conditions:
+        frozen.check(condition)
+    return frozen
 
 
 def count_samples(recordings: Mapping[str, Path], workers: int) -> dict[str, int]:

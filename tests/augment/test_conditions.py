@@ -7,7 +7,7 @@ room; m+g+r gives every utterance one of the three. held-out is generated noise 
 import numpy as np
 import pytest
 
-from speechssl.audio import write_flac
+from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Condition, Distorter, FrozenDistorter, freeze, parse_condition
 from speechssl.augment.noise import read_cached
 from speechssl.errors import InputError
@@ -101,6 +101,17 @@ def test_a_chain_applies_its_steps_in_order_and_clean_returns_the_input():
     np.testing.assert_array_equal(distorter.apply(samples, chain, "u1"), expected)
 
 
+@pytest.mark.parametrize(
+    "text", ["pink@30", "babble@30", "reverb@0.4", "band@500-1500", "reverb@0.3+pink@30"]
+)
+def test_distortions_do_not_move_speech_in_time(text, voices):
+    samples = np.zeros(16_000, np.float32)
+    samples[6000:8000] = steady(n=2000, seed=5)
+    distorted = Distorter(0, voices).apply(samples, parse_condition(text), "u3")
+    lag = int(np.argmax(np.correlate(distorted, samples, "full"))) - (len(samples) - 1)
+    assert abs(lag) < SAMPLE_RATE // 1000  # less than a millisecond
+
+
 def test_utterances_get_one_of_the_measured_rooms(tmp_path):
     """The impulse responses have their direct sound at sample 50, and one echo 400 or 900 samples
     later. Speech is a click at sample 1000, where its direct sound stays."""
@@ -138,44 +149,55 @@ def speech(key):
 
 
 @pytest.fixture
-def frozen(tmp_path):
-    """Texts of conditions of all kinds, a distorter, and the manifest of its mixtures, beside which the
-    recordings of noise, voices and rooms lie."""
+def texts(tmp_path):
+    """Texts of conditions of all kinds. The recordings of noise and rooms lie beside the manifest."""
     street, rir = tmp_path / "street", tmp_path / "rir"
     for i in range(3):
         noise = np.random.default_rng(i).standard_normal(9_000 + 9_000 * i)
         write_flac(street / f"{i}.flac", 0.1 * noise)
     impulse = 0.9 * np.exp(-np.arange(1600) / 200) * np.random.default_rng(5).uniform(-1, 1, 1600)
     write_flac(rir / "hall.flac", impulse)
-    texts = [*GENERATED, f"{street}@5", f"rir={rir}", f"reverb@0.4+{street}@5", "babble@5"]
-    distorter = Distorter(4, tuple(sorted(street.iterdir())))
+    return [*GENERATED, f"{street}@5", f"rir={rir}", f"reverb@0.4+{street}@5", "babble@5"]
+
+
+@pytest.fixture
+def distorter(voices):
+    return Distorter(4, voices)
+
+
+@pytest.fixture
+def manifest(texts, distorter, tmp_path):
     conditions = list(map(parse_condition, texts))
-    return texts, distorter, freeze(conditions, LENGTHS, distorter, tmp_path / "frozen.jsonl")
+    return freeze(conditions, LENGTHS, distorter, tmp_path / "frozen.jsonl")
 
 
-def test_frozen_mixtures_are_the_same_to_the_bit(frozen):
-    texts, distorter, manifest = frozen
-    assert FrozenDistorter(manifest).seed == 4
+def test_frozen_mixtures_are_the_same_to_the_bit(manifest, texts, distorter):
+    frozen = FrozenDistorter(manifest)
+    assert frozen.seed == 4
     for condition in map(parse_condition, texts):
+        frozen.check(condition)
         for key in LENGTHS:
-            replayed = FrozenDistorter(manifest).apply(speech(key), condition, key)
+            replayed = frozen.apply(speech(key), condition, key)
             np.testing.assert_array_equal(replayed, distorter.apply(speech(key), condition, key))
 
 
-def test_mixtures_that_are_not_frozen_or_whose_noise_has_changed_are_refused(frozen, tmp_path):
-    *_, manifest = frozen
-    apply = FrozenDistorter(manifest).apply
+def test_mixtures_that_are_not_frozen_or_whose_noise_has_changed_are_refused(
+    manifest, texts, tmp_path
+):
+    frozen = FrozenDistorter(manifest)
     pink = parse_condition("pink@10")
-    refused("condition pink@7", apply, speech("u1"), parse_condition("pink@7"), "u1")
-    refused("no mixture of the utterance u3", apply, speech("u1"), pink, "u3")
-    refused("of 11999 samples", apply, speech("u1")[:-1], pink, "u1")
+    refused("no mixture of the condition pink@7", frozen.check, parse_condition("pink@7"))
+    refused("no mixture of the utterance u3", frozen.apply, speech("u1"), pink, "u3")
+    refused("of 11999 samples", frozen.apply, speech("u1")[:-1], pink, "u1")
     for i in range(3):
         changed = 0.1 * np.random.default_rng(i + 9).standard_normal(9_000)
         write_flac(tmp_path / "street" / f"{i}.flac", changed)
     # another seed changes the generated noise
     manifest.write_text(manifest.read_text("utf-8").replace('"seed": 4', '"seed": 5'), "utf-8")
+    frozen = FrozenDistorter(manifest)
     read_cached.cache_clear()
-    apply = FrozenDistorter(manifest).apply
-    for text in (f"{tmp_path / 'street'}@5", "pink@10", "held-out@5", "r", "reverb@0.4"):
+    street = f"{tmp_path / 'street'}@5"
+    for text in (street, "pink@10", "held-out@5", "r", "reverb@0.4"):
+        condition = parse_condition(text)
         message = "frozen with another noise for the utterance u1"
-        refused(message, apply, speech("u1"), parse_condition(text), "u1")
+        refused(message, frozen.apply, speech("u1"), condition, "u1")
