@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from speechssl.cli import main
-from speechssl.training import StepBatches
 
-from .files import change_lines, read_lines, refused
+from .files import change_lines, read_lines
 
 ROOT = Path(__file__).parent.parent
 CROPS = ["--crops", "4", "--crop-seconds", "0.5", "--visible-weight", "1"]
@@ -181,5 +180,3 @@ def test_a_batch_that_processes_cannot_share_is_refused(make_calls, tmp_path, mo
         assert main(call) == 2
         assert "3 processes cannot share a batch of 4" in capsys.readouterr().err
     assert not (tmp_path / "three").exists()
-    batches = StepBatches(lambda step: {"x": torch.zeros(4, 2)}, 5)
-    refused("3 processes cannot share a batch of 4", batches.__getitem__, 0)

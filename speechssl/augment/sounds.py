@@ -122,7 +122,7 @@ def filter_noise(n: int, rng: Generator, weight: Callable[[np.ndarray], np.ndarr
     fast. weight: a function, frequency in Hz -> amplitude density."""
     size = fft.next_fast_len(max(n, 2), real=True)
     weights = weight(fft.rfftfreq(size, 1 / SAMPLE_RATE))
-    return np.asarray(fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size))
+    return fft.irfft(fft.rfft(rng.standard_normal(size)) * weights, size)
 
 
 def generate_spectrum(
@@ -139,7 +139,7 @@ def generate_spectrum(
         return np.where(frequency >= MIN_HZ, weight(np.maximum(frequency, MIN_HZ)), 0)
 
     noise = filter_noise(n, rng, audible)
-    return np.asarray(noise[:n] / np.sqrt(np.mean(noise**2)))
+    return noise[:n] / np.sqrt(np.mean(noise**2))
 
 
 def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def shape_noise(n: int, rng: Generator, gain_db: np.ndarray, frequencies: np.nda
 
     def weight(frequency: np.ndarray) -> np.ndarray:
         octaves = np.log2(np.maximum(frequency, MIN_HZ))
-        return np.asarray(gain(np.interp(octaves, np.log2(frequencies), gain_db)))
+        return 10 ** (np.interp(octaves, np.log2(frequencies), gain_db) / 20)
 
     return filter_noise(n, rng, weight)[:n]
 
@@ -181,7 +181,7 @@ def wander(n: int, rng: Generator, rate: float) -> np.ndarray:
 
 def phase(frequency: np.ndarray) -> np.ndarray:
     """Return the phase (n,) in radians of an oscillator with a changing frequency (n,) in Hz."""
-    return np.asarray(2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE)
+    return 2 * np.pi * np.cumsum(frequency) / SAMPLE_RATE
 
 
 def harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.ndarray:
@@ -203,7 +203,7 @@ def resonances(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -
     """Return the amplitude response of resonances at each frequency (F,). centres, widths: of the
     resonances, in Hz. The highest amplitude is about 1."""
     distances = (frequency[:, None] - centres) / (widths / 2)
-    return np.asarray(np.max(1 / np.sqrt(1 + distances**2), axis=1))
+    return np.max(1 / np.sqrt(1 + distances**2), axis=1)
 
 
 def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -> np.ndarray:
@@ -214,7 +214,7 @@ def repeat_at(n: int, times: np.ndarray, heights: np.ndarray, hit: np.ndarray) -
         for time, height in zip(times, heights, strict=True):
             total[time : time + len(hit)] += height * hit
         return total[:n]
-    return np.asarray(signal.fftconvolve(np.bincount(times, heights, minlength=n)[:n], hit)[:n])
+    return signal.fftconvolve(np.bincount(times, heights, minlength=n)[:n], hit)[:n]
 
 
 def strike_object(rng: Generator, centre: float, modes: int, decay: float) -> np.ndarray:
@@ -225,14 +225,14 @@ def strike_object(rng: Generator, centre: float, modes: int, decay: float) -> np
     decays = decay * (centre / np.maximum(frequency, centre)) ** rng.uniform(0.2, 1)
     sines = np.sin(2 * np.pi * frequency * time + rng.uniform(0, 2 * np.pi, modes))
     # exp(-6.9) is -60 dB
-    return np.asarray((sines * np.exp(-6.9 * time / decays)) @ rng.exponential(1, modes))
+    return (sines * np.exp(-6.9 * time / decays)) @ rng.exponential(1, modes)
 
 
 def attack_decay(n: int, attack: float, decay: float) -> np.ndarray:
     """Make an envelope (n,) that rises in `attack` s and falls by 60 dB in `decay` s."""
     time = np.arange(n) / SAMPLE_RATE
     fall = np.exp(-6.9 * np.maximum(time - attack, 0) / decay)  # exp(-6.9) is -60 dB
-    return np.asarray(np.minimum(time / attack, 1) * fall)
+    return np.minimum(time / attack, 1) * fall
 
 
 def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
@@ -247,7 +247,7 @@ def on_and_off(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
         start += length
         is_on = not is_on
     ramp = np.hanning(round(0.06 * SAMPLE_RATE))
-    return np.asarray(signal.oaconvolve(gate, ramp / ramp.sum(), "same"))
+    return signal.oaconvolve(gate, ramp / ramp.sum(), "same")
 
 
 # ---- SEEN: sounds of training
@@ -318,7 +318,7 @@ def impacts(n: int, rng: Generator) -> np.ndarray:
 def footsteps(n: int, rng: Generator) -> np.ndarray:
     """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
     period = draw_length(rng, 0.25, 1.2)
-    times = np.arange(int(rng.integers(period)), n, period)
+    times = np.arange(rng.integers(period), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
     thud = strike_object(rng, rng.uniform(60, 500), modes=10, decay=rng.uniform(0.05, 0.3))
     scuff = tilt_noise(len(thud), rng, rng.uniform(-6, 3), 4)
@@ -396,7 +396,7 @@ def music(n: int, rng: Generator) -> np.ndarray:
     for step, slope, decay in instruments:
         length = round(0.3 * SAMPLE_RATE)
         hit = tilt_noise(length, rng, slope, 3) * attack_decay(length, 0.001, decay)
-        times = np.arange(int(rng.integers(2)) * beat, n, step)
+        times = np.arange(rng.integers(2) * beat, n, step)
         share = rng.uniform(0.2, 1)
         heights = rng.uniform(0.6, 1, len(times))
         drums += share * normalise(repeat_at(n, times, heights, hit))
@@ -515,7 +515,7 @@ def printer(n: int, rng: Generator) -> np.ndarray:
     band = [rng.uniform(200, 600), rng.uniform(2000, 5000)]
     housing_filter = signal.butter(2, band, "band", fs=SAMPLE_RATE, output="sos")
     motor = signal.sosfilt(housing_filter, motor)
-    teeth = np.arange(int(rng.integers(400)), n, draw_length(rng, 0.015, 0.05))
+    teeth = np.arange(rng.integers(400), n, draw_length(rng, 0.015, 0.05))
     tooth = tilt_noise(160, rng, 3, 3) * attack_decay(160, 0.0005, 0.006)
     share = rng.uniform(0.3, 1.5)
     heights = rng.uniform(0.5, 1, len(teeth))

@@ -65,12 +65,13 @@ class TextQuestion:
 
     text: str  # spoken form, e.g. "where was anna holloway born"
     relation: str  # e.g. "birthplace"
-    answer: str | None  # exact substring of sentences[sentence]; None: the passage does not say it
-    sentence: int  # index of the sentence with the answer; -1 where there is none
-    start: int  # character offset of the answer in that sentence; -1 where there is none
+    # exact substring of sentences[sentence]; None: the passage does not say it
+    answer: str | None = None
+    sentence: int = -1  # index of the sentence with the answer; -1 where there is none
+    start: int = -1  # character offset of the answer in that sentence; -1 where there is none
     # four different values of one type, the right one among them; () when unanswerable
-    options: tuple[str, ...]
-    correct: int  # index into options; -1 when unanswerable
+    options: tuple[str, ...] = ()
+    correct: int = -1  # index into options; -1 when unanswerable
 
 
 @dataclass(frozen=True)
@@ -318,15 +319,7 @@ def _draw_questions(
         is_unanswerable = rng.random() < unanswerable
         fact, text = next(unanswerable_texts if is_unanswerable else answerable_texts)
         if is_unanswerable:
-            yield TextQuestion(
-                text,
-                relation=fact.relation.name,
-                answer=None,
-                sentence=-1,
-                start=-1,
-                options=(),
-                correct=-1,
-            )
+            yield TextQuestion(text, fact.relation.name)
             continue
         options = _draw_options(rng, words, split, fact, facts)
         yield TextQuestion(

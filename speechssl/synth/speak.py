@@ -391,11 +391,11 @@ def _merge_speech(
 
 def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a record that change when it is spoken, from those in the part."""
-    fields = {name: spoken[name] for name in ("audio", "seconds", "speaker") if name in spoken}
-    if "words" in spoken:
-        fields |= {"words": tuple(Span(*word) for word in spoken["words"]), "phones": ()}
-    if "option_audio" in spoken:
-        fields["option_audio"] = tuple(spoken["option_audio"])
+    fields = {name: value for name, value in spoken.items() if name != "answers"}
+    if "words" in fields:
+        fields |= {"words": tuple(Span(*word) for word in fields["words"]), "phones": ()}
+    if "option_audio" in fields:
+        fields["option_audio"] = tuple(fields["option_audio"])
     return fields | ({"synthetic": True} if fields else {})
 
 
@@ -650,16 +650,14 @@ def _keep_letters(text: str) -> str:
             plain += c
         else:  # remove accents that Latin-1 lacks: espeak-ng's English reads é, but names ş
             plain += "".join(filter(str.isalnum, unicodedata.normalize("NFKD", c)))
-    runs = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?|\d+", plain)
+    runs = re.findall(r"[^\W\d_]+(?:['.-][^\W\d_]+)*'?", plain)
     return " ".join(filter(None, map(_read_run, runs)))
 
 
 def _read_run(run: str) -> str:
-    """Return a run of letters or digits as it is spoken; "" for words of other scripts."""
-    if run.isdecimal():  # digits of another script
-        return spell_cardinal("".join(str(int(d)) for d in run))
+    """Return a run of letters as it is spoken; "" for words of other scripts."""
     if all(c < "\u0250" for c in run):
-        return run.strip("'") if re.search(r"[a-zA-Z]", run) is None else run.lstrip("'")
+        return run if re.search(r"[a-zA-Z]", run) else run.rstrip("'")
     if "-" in run:
         return " ".join(filter(None, map(_read_run, run.split("-"))))
     name = unicodedata.name(run, "") if len(run) == 1 else ""

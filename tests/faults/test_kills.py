@@ -24,7 +24,7 @@ OUTPUTS = {  # stage -> pattern of what it writes
     "evaluate qa": "qa",
 }
 STAGES = list(OUTPUTS) if THOROUGH else ["units extract"]
-VARIES = ("log.jsonl", "training_args.bin", "sums.json")  # hold seconds, or the hash of what does
+VARIES = ("log.jsonl", "training_args.bin")  # hold seconds, or the hash of what does
 PRELOADED = ("units.corpus", "dual.train", "eval.spoken_qa", "encoders.export")  # modules
 
 

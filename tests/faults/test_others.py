@@ -71,9 +71,9 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path):
     assert not Path("/tmp/speechssl-out.txt").exists()
 
 
-UNSAFE = {"pickle": {"load", "loads", "Unpickler"}, "marshal": {"load", "loads"}}
-UNSAFE |= {"yaml": {"load", "full_load", "unsafe_load"}, "shelve": {"open"}}
-UNSAFE |= {name: {"load"} for name in ("joblib", "dill", "torch", "np", "numpy")}
+UNSAFE = {"pickle.load", "pickle.loads", "pickle.Unpickler", "marshal.load", "marshal.loads"}
+UNSAFE |= {"yaml.load", "yaml.full_load", "yaml.unsafe_load", "shelve.open"}
+UNSAFE |= {"joblib.load", "dill.load", "torch.load"}
 
 
 def find_unsafe_calls(code):
@@ -86,12 +86,10 @@ def find_unsafe_calls(code):
         if function.endswith("from_pretrained") and ("Auto" in function or "loader" in function):
             is_safe = options.get("trust_remote_code") == "False"  # transformers' for any model
         else:
-            module, _, name = function.rpartition(".")
-            is_safe = name not in UNSAFE.get(module, ())
-            is_safe |= options.get("weights_only") == "True"
-            is_safe |= "pickle_module" in options  # a restricted one, see test_unpickle.py
+            # a module that is restricted, see test_unpickle.py
+            is_restricted = options.get("weights_only") == "True" or "pickle_module" in options
             # numpy refuses pickles by itself
-            is_safe |= module in ("np", "numpy") and "allow_pickle" not in options
+            is_safe = (function not in UNSAFE or is_restricted) and "allow_pickle" not in options
         if not is_safe:
             yield f"{function} in line {node.lineno}"
 
