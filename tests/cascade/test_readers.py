@@ -14,9 +14,7 @@ from speechssl.cascade.options import ReaderOptions, TrainTextQa
 from speechssl.cascade.readers import join_text, load_huggingface, load_text_qa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.checkpoints import MODELS_VARIABLE, model_folder
-from speechssl.data.records import Passage, Question, Span
 from speechssl.dual.options import QaOptions
-from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.eval.predict import read_predictions
 from speechssl.eval.spoken_qa import run_evaluation
@@ -112,8 +110,6 @@ def test_an_answer_begins_as_its_word_does_where_offsets_begin_one_letter_late(
     before = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, late]}
     change_json(path, pre_tokenizer=before)
     change_json(folder / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
-    offsets = AutoTokenizer.from_pretrained(folder)("peter lost", return_offsets_mapping=True)
-    assert (1, 5) in offsets["offset_mapping"]
     reader = load_huggingface(folder, ReaderOptions())
     passage = "peter lost the silver lantern in london"
     words = passage.split()
@@ -131,12 +127,10 @@ def test_a_batch_has_the_answers_of_single_passages_and_an_empty_passage_none(ch
     empty = (transcript(QUESTION), transcript(""))
     *answers, empty_answer = reader.read([*items, empty])
     assert empty_answer is None
-    assert reader.read([empty]) == [None]
-    for answer, item, passage in zip(answers, items, passages, strict=True):
+    for answer, item in zip(answers, items, strict=True):
         (alone,) = reader.read([item])
         assert (answer.first, answer.last, answer.text) == (alone.first, alone.last, alone.text)
         assert answer.score == pytest.approx(alone.score, abs=1e-4)
-        assert 0 <= answer.first <= answer.last < len(passage.split())
         assert 0 < answer.confidence <= 1
     with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
         assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
@@ -175,30 +169,18 @@ def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
     checkpoint, tmp_path, monkeypatch, corpus
 ):
     monkeypatch.setenv(MODELS_VARIABLE, str(tmp_path / "models"))
-    folder = shutil.copytree(checkpoint("BERT", QA), tmp_path / "models/someone/tiny-squad2")
-    reading = ReaderOptions(reader="someone/tiny-squad2", max_seq_length=100)
+    for owner in ("someone", "other"):
+        shutil.copytree(checkpoint("BERT", QA), tmp_path / "models" / owner / "tiny-squad2")
+    reading = ReaderOptions(reader="someone/tiny-squad2")
     text, given = load_systems(model_folder(), ["text", "cascade-given"], reading=reading)
     assert (text.name, given.name) == ("text+tiny-squad2", "cascade-given+tiny-squad2")
-    assert text.card["reader"] == "someone/tiny-squad2" and text.qa is given.qa
-    words = tuple(Span(w, i / 2, i / 2 + 0.4) for i, w in enumerate(STORY.split()))
-    passage = text.encode(Passage("p", seconds=11.0, text=STORY, words=words), None)
-    question = text.encode(Question("q", "p", text=QUESTION), None)
-    (answer,) = text.answer_all([(question, passage)])
-    reference = read_with_transformers(
-        folder, QUESTION, STORY, max_seq_length=100, doc_stride=32, max_answer_length=30
-    )
-    assert answer.text == reference.text
-    inside = [w for w in words if answer.start <= w.start and w.end <= answer.end]
-    assert answer.text in " ".join(w.text for w in inside)
-    assert inside[0].start == answer.start
-    assert inside[-1].end == answer.end
-
-    evaluate_text(corpus, tmp_path / "out", reader="someone/tiny-squad2")
-    rows = evaluate_text(corpus, tmp_path / "out")  # with the reader of people-en
+    assert text.card["reader"] == "someone/tiny-squad2"
+    out = tmp_path / "out"
+    evaluate_text(corpus, out, reader="someone/tiny-squad2")
+    rows = evaluate_text(corpus, out)  # with the reader of people-en
     assert {system for system, _ in rows} == {"text", "text+tiny-squad2"}
-    shutil.copytree(folder, tmp_path / "models/other/tiny-squad2")
-    with pytest.raises(InputError, match=r"with another reader \(someone/tiny-squad2\)"):
-        evaluate_text(corpus, tmp_path / "out", reader="other/tiny-squad2")
+    message = r"with another reader \(someone/tiny-squad2\)"
+    refused(message, evaluate_text, corpus, out, reader="other/tiny-squad2")
 
 
 def test_no_answer_is_given_where_its_score_exceeds_that_of_the_best_span_by_the_threshold(
@@ -216,10 +198,8 @@ def test_no_answer_is_given_where_its_score_exceeds_that_of_the_best_span_by_the
         rows = evaluate_text(corpus, out, reader=str(folder), null_threshold=threshold)
         predictions = read_predictions(next(out.glob("predictions/*/*.parquet")))
         assert bool(predictions["answers"]["q"]["text"]) == gives_span
-        assert {metric for _, metric in rows} == {"em", "f1", "ff1", "aos", "wer"}
-        if not gives_span:  # it counts as wrong, in text and in time
-            scores = [value for (_, metric), value in rows.items() if metric != "wer"]
-            assert scores == [0] * 4
+    # it counts as wrong, in text and in time
+    assert [value for (_, metric), value in rows.items() if metric != "wer"] == [0] * 4
 
 
 # ---- refusals
@@ -266,19 +246,17 @@ def train(bert, corpus, out, shift, steps):
     train_text_qa(TrainTextQa(corpus=corpus, out=out, shift=shift, qa=qa))
 
 
-@pytest.fixture
-def shifts(tmp_path):
-    """The files of two shifts, which are added to the output of layer 1."""
-    files = [tmp_path / f"{name}.safetensors" for name in ("en", "zh")]
-    for file, number in zip(files, (0.5, -2.0), strict=True):
-        Shift(1, torch.linspace(-number, number, 32)).save(file)
-    return files
+def save_shift(path, size):
+    """Write a shift, which is added to the output of layer 1; return its file."""
+    Shift(1, torch.linspace(-size, size, 32)).save(path)
+    return path
 
 
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
-    checkpoint, corpus, tmp_path, shifts
+    checkpoint, corpus, tmp_path
 ):
-    trained_shift, other_shift = shifts
+    trained_shift = save_shift(tmp_path / "en.safetensors", 0.5)
+    other_shift = save_shift(tmp_path / "zh.safetensors", -2.0)
     train(checkpoint("BERT"), corpus, tmp_path / "set/text-qa", trained_shift, steps=1)
     trained = load_text_qa(tmp_path / "set", ReaderOptions())
     shifted = load_text_qa(tmp_path / "set", ReaderOptions(shift=other_shift))
@@ -288,13 +266,11 @@ def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_giv
     assert scores[0] != pytest.approx(scores[1], abs=1e-4)
 
 
-def test_text_qa_that_is_trained_further_is_that_of_one_training(
-    checkpoint, corpus, tmp_path, shifts
-):
+def test_text_qa_that_is_trained_further_is_that_of_one_training(checkpoint, corpus, tmp_path):
     whole, further, bert = tmp_path / "whole", tmp_path / "further", checkpoint("BERT")
-    train(bert, corpus, whole, shifts[0], steps=4)
-    train(bert, corpus, further, shifts[0], steps=2)
-    after_two_steps = (further / "model.safetensors").read_bytes()
-    train(bert, corpus, further, shifts[0], steps=4)
+    shift = save_shift(tmp_path / "en.safetensors", 0.5)
+    train(bert, corpus, whole, shift, steps=4)
+    train(bert, corpus, further, shift, steps=2)
+    assert not same_files(whole, further, "model.safetensors")
+    train(bert, corpus, further, shift, steps=4)
     assert same_files(whole, further, "model.safetensors", "config.json")
-    assert (further / "model.safetensors").read_bytes() != after_two_steps
