@@ -23,7 +23,7 @@ from speechssl.results import read_rows
 from speechssl.systems import load_systems
 from speechssl.textlm.layers import Shift
 
-from ..files import change_json, refused, same_files, write_corpus
+from ..files import change_json, refused, write_corpus
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -222,55 +222,20 @@ def test_a_checkpoint_that_answers_no_questions_is_refused(
     refused(reason, load_huggingface, folder, ReaderOptions())
 
 
-# ---- readers that are trained here
-
-
-def train(bert, corpus, out, shift, steps):
-    """Train a reader from a tiny BERT on the corpus's question. The learning rate falls over four
-    steps, however many are made."""
-    training = TrainingOptions(
-        steps=steps, learning_rate=1e-2, warmup_steps=1, horizon=4, save_every=3, bf16=False
-    )
-    qa = QaOptions(
-        training,
-        text_encoder=str(bert),
-        split="test",
-        characters=True,
-        dropout=True,
-        batch=2,
-        window=40,
-        stride=20,
-        max_question=20,
-        answer=6,
-    )
-    train_text_qa(TrainTextQa(corpus=corpus, out=out, shift=shift, qa=qa))
-
-
-def save_shift(path, size):
-    """Write a shift, which is added to the output of layer 1; return its file."""
-    Shift(1, torch.linspace(-size, size, 32)).save(path)
-    return path
-
-
 def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
     checkpoint, corpus, tmp_path
 ):
-    trained_shift = save_shift(tmp_path / "en.safetensors", 0.5)
-    other_shift = save_shift(tmp_path / "zh.safetensors", -2.0)
-    train(checkpoint("BERT"), corpus, tmp_path / "set/text-qa", trained_shift, steps=1)
+    for name, size in (("en", 0.5), ("zh", -2.0)):
+        Shift(1, torch.linspace(-size, size, 32)).save(tmp_path / f"{name}.safetensors")
+    training = TrainingOptions(steps=1, learning_rate=1e-2, warmup_steps=1, bf16=False)
+    windows = {"window": 40, "stride": 20, "max_question": 20, "answer": 6}
+    bert = str(checkpoint("BERT"))
+    qa = QaOptions(training, text_encoder=bert, split="test", characters=True, batch=2, **windows)
+    inputs = {"corpus": corpus, "shift": tmp_path / "en.safetensors"}
+    train_text_qa(TrainTextQa(**inputs, out=tmp_path / "set/text-qa", qa=qa))
     trained = load_text_qa(tmp_path / "set", ReaderOptions())
-    shifted = load_text_qa(tmp_path / "set", ReaderOptions(shift=other_shift))
+    shifted = load_text_qa(tmp_path / "set", ReaderOptions(shift=tmp_path / "zh.safetensors"))
     assert (trained.suffix, shifted.suffix) == ("", "~zh")
     item = [(transcript(QUESTION), transcript(STORY))]
     scores = [qa.reader.read(item)[0].score for qa in (trained, shifted)]
     assert scores[0] != pytest.approx(scores[1], abs=1e-4)
-
-
-def test_text_qa_that_is_trained_further_is_that_of_one_training(checkpoint, corpus, tmp_path):
-    whole, further, bert = tmp_path / "whole", tmp_path / "further", checkpoint("BERT")
-    shift = save_shift(tmp_path / "en.safetensors", 0.5)
-    train(bert, corpus, whole, shift, steps=4)
-    train(bert, corpus, further, shift, steps=2)
-    assert not same_files(whole, further, "model.safetensors")
-    train(bert, corpus, further, shift, steps=4)
-    assert same_files(whole, further, "model.safetensors", "config.json")
