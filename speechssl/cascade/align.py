@@ -154,8 +154,7 @@ class CtcAligner:
 
         pieces: list[_PieceFrames] = []
         spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
-        columns_of_pieces = zip(*pieces, strict=True)
-        best, is_onset, starts, ends = map(np.concatenate, columns_of_pieces)
+        best, is_onset, starts, ends = map(np.concatenate, zip(*pieces, strict=True))
         spelt_bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in word_targets]
         unspelt = [spelling == [STAR] for spelling in spellings]
         bounds = share_by_length(spelt_bounds, words, unspelt)
