@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from speechssl.data.records import Question
 from speechssl.dual.data import Layout
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
@@ -23,7 +22,6 @@ from speechssl.multiple_choice.model import (
     ChoiceModel,
     ChoiceReader,
     log_sum_of_sets,
-    score_choice,
 )
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.options import TrainingOptions
@@ -164,15 +162,3 @@ def test_a_batch_has_the_likeliest_windows_and_none_twice(windows):
         assert len(set(firsts)) == len(firsts)
         half = (len(firsts) + 1) // 2
         assert firsts[:half] == [w.first for w in example.windows[:half]]
-
-
-# ---- scores
-
-
-@given(st.integers(1, 6), st.data())
-def test_chance_is_the_mean_over_all_sets_of_the_right_size(count, data):
-    correct = tuple(sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1))))
-    question = Question("q", "p", options=("a",) * count, correct=correct)
-    sets = combinations(range(count), len(correct))
-    mean = np.mean([score_choice(question, options).set_accuracy for options in sets])
-    assert score_choice(question, None).set_accuracy == pytest.approx(mean)
