@@ -164,12 +164,10 @@ def test_forms_and_spellings_are_mapped_in_one_step():
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("MISTER QUILTER IS THE APOSTLE", "mister quilter is the apostle"),
         ("It\u2019s 5 o'clock \u2014 isn\u2019t it?", "it's 5 o'clock isn't it"),
         ("rock & roll, well-known\n\tsongs", "rock and roll well known songs"),
         ("caf\u00e9 e\u0301 \uff21 | < >", "caf\u00e9 \u00e9 a"),
         (" ' '' . ", ""),
-        ("B-city new york E-city", "b city new york e city"),
     ],
 )
 def test_text_for_a_recogniser_has_small_letters_digits_and_apostrophes(text, form):
@@ -190,8 +188,7 @@ pytest.importorskip("pypinyin")
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
     assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
-    assert syllables("臺") == "tai2"
-    assert syllables("台") == "tai2"
+    assert syllables("臺台") == "tai2tai2"
     assert syllable_parts("北") == ["b-", "-ei", "3"]
     assert syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
 

@@ -131,20 +131,6 @@ def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
     assert log_sum == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
 
 
-def test_options_that_are_padding_are_in_no_set(choice_model):
-    def compute_loss(examples):
-        batch = make_batches(examples, LAYOUT, size=len(examples), windows=0)(0)
-        with torch.no_grad():
-            return float(choice_model()(**batch)["loss"])
-
-    two_options = make_choice(0, options=(3, 4))
-    examples = make_examples(two_options, make_choice(1), correct=(0, 1))
-    first = compute_loss(examples[:1])
-    second = compute_loss(examples[1:])
-    assert compute_loss(examples) == pytest.approx((first + second) / 2, abs=1e-4)
-    assert first == pytest.approx(0, abs=1e-5)  # two of two options: there is nothing to choose
-
-
 # ---- batches
 
 
