@@ -1,7 +1,6 @@
 """Test rules of texts by tables, and TF-IDF against its formula. A table has cells "one = other",
 separated by " | "; what the two sides mean is said at each table."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -36,12 +36,12 @@ from .conftest import train_on, training, without_spans
 
 
 @pytest.mark.slow
-def test_all_three_stages_are_run_once_and_the_card_names_their_inputs(
-    corpus, features, recogniser, options, tmp_path
+def test_all_three_stages_are_run_once_and_a_killed_run_goes_on_to_the_same_weights(
+    corpus, features, recogniser, options, tmp_path, dies_at
 ):
-    out = tmp_path / "speechbert"
-    train_on(corpus, features, out, options(), recogniser)
-    _, _, layout, card = load_weights(out)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train_on(corpus, features, whole, options(), recogniser)
+    _, _, layout, card = load_weights(whole)
     assert layout.size == 16
     assert card["features"] == features.card
     assert card["recogniser"] == "r"
@@ -49,17 +49,9 @@ def test_all_three_stages_are_run_once_and_the_card_names_their_inputs(
     steps = {name: stage["steps"] for name, stage in card["training"].items()}
     assert steps == {"words": 4, "masked": 4, "spans": 4}
     assert card["examples"] >= 3
-    assert not (out / "features").exists()
-    with untouched(out):
-        train_on(corpus, features, out, options(), recogniser)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_weights(
-    corpus, features, recogniser, options, tmp_path, dies_at
-):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train_on(corpus, features, whole, options(), recogniser)
+    assert not (whole / "features").exists()
+    with untouched(whole):
+        train_on(corpus, features, whole, options(), recogniser)
     with dies_at(MaskedBatches, step=3):
         train_on(corpus, features, killed, options(), recogniser)
     assert (killed / "checkpoints/masked/checkpoint-2").is_dir()
