@@ -5,13 +5,11 @@ import pytest
 
 from speechssl.audio import read_audio
 from speechssl.data.records import load_corpus
-from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.speechbert.system import load_speechbert
-from speechssl.systems import load_systems
 
 from ..files import change_json, refused
-from .conftest import TIMED_WORDS, train_on, without_spans
+from .conftest import TIMED_WORDS, train_on
 
 
 @pytest.fixture
@@ -51,13 +49,3 @@ def test_another_encoder_and_another_kind_of_reader_are_refused(folder, encoder,
     refused("was trained on the encoder .* load that", load_speechbert, folder, other)
     change_json(folder / "card.json", what="DUAL reader")
     refused("is not a SpeechBERT", load_speechbert, folder, encoder)
-
-
-def test_a_model_without_the_stage_of_spans_is_refused_as_a_system(
-    corpus, features, recogniser, options, encoder, tmp_path
-):
-    few_steps = without_spans(options(words=1, masked=1, spans=1))
-    train_on(corpus, features, tmp_path / "speechbert", few_steps, recogniser)
-    shared = SharedEncoder(encoder)
-    names = ["speechbert-aligned"]
-    refused("was trained with --no-spans", load_systems, tmp_path, names, encoder=shared)

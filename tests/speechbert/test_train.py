@@ -16,6 +16,7 @@ from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import Passage, data_hash, load_corpus
 from speechssl.dual.train import average_ff1
+from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
 from speechssl.speechbert.data import (
@@ -29,6 +30,7 @@ from speechssl.speechbert.model import load_weights
 from speechssl.speechbert.options import TransferSpeechBert, TransferSpeechBertOptions
 from speechssl.speechbert.system import load_speechbert
 from speechssl.speechbert.train import fit_transfer, make_text_model
+from speechssl.systems import load_systems
 from speechssl.units.features import load_features
 
 from ..files import refused, same_files, untouched
@@ -110,8 +112,8 @@ def test_recordings_are_cut_by_their_words_and_by_the_recogniser_and_bad_ones_se
     assert np.array_equal(again.features[:], table.features[:])
 
 
-def test_without_answers_words_are_trained_and_spans_are_refused(
-    corpus, features, options, tmp_path
+def test_without_answers_words_are_trained_and_spans_are_refused_and_so_is_the_system(
+    corpus, features, options, tmp_path, encoder
 ):
     (corpus / "train/questions.jsonl").write_text("")
     few_steps = options(words=1, masked=1, spans=1)
@@ -119,8 +121,11 @@ def test_without_answers_words_are_trained_and_spans_are_refused(
     cannot_encode = SimpleNamespace(card=features.card)
     message = r"no answer with times.*--no-spans"
     refused(message, train_on, corpus, cannot_encode, tmp_path / "spans", few_steps)
-    train_on(corpus, features, tmp_path / "out", without_spans(few_steps))
-    assert list(read_json(tmp_path / "out/card.json")["training"]) == ["masked", "words"]
+    out = tmp_path / "speechbert"
+    train_on(corpus, features, out, without_spans(few_steps))
+    assert list(read_json(out / "card.json")["training"]) == ["masked", "words"]
+    names, shared = ["speechbert-aligned"], SharedEncoder(encoder)
+    refused("was trained with --no-spans", load_systems, tmp_path, names, encoder=shared)
 
 
 # ---- evaluation while training
