@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -62,6 +62,15 @@ class Alignment:
 
 
 # ---- the likeliest path through the text
+
+
+class _PieceFrames(NamedTuple):
+    """A piece of a recording has these arrays, (T_i,) each, with one number a frame."""
+
+    best: np.ndarray  # log-probability of the likeliest symbol
+    is_onset: np.ndarray  # whether the likeliest symbol begins here
+    starts: np.ndarray  # seconds from the beginning of the recording
+    ends: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -143,9 +152,12 @@ class CtcAligner:
             word_targets.append((len(targets), len(targets) + len(spelling)))
             targets += [target_of[n] for n in spelling]
 
-        frames: list[tuple[np.ndarray, ...]] = []
-        spans, path = align_windows(self._emissions(samples, columns, frames), targets)
-        best, is_onset, starts, ends = map(np.concatenate, zip(*frames, strict=True))
+        pieces: list[_PieceFrames] = []
+        spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
+        best = np.concatenate([piece.best for piece in pieces])
+        is_onset = np.concatenate([piece.is_onset for piece in pieces])
+        starts = np.concatenate([piece.starts for piece in pieces])
+        ends = np.concatenate([piece.ends for piece in pieces])
         spelt_bounds = [(spans[first].start, spans[stop - 1].end) for first, stop in word_targets]
         unspelt = [spelling == [STAR] for spelling in spellings]
         bounds = share_by_length(spelt_bounds, words, unspelt)
@@ -170,14 +182,10 @@ class CtcAligner:
         )
 
     def _emissions(
-        self, samples: np.ndarray, columns: Sequence[int], frames: list[tuple[np.ndarray, ...]]
+        self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
     ) -> Iterator[Tensor]:
         """Yield log-probabilities of the symbols in `columns` and, last, of a star, piece by piece:
-        (T_i, len(columns) + 1).
-
-        Append to `frames` four arrays a piece, (T_i,) each: the log-probability of the likeliest
-        symbol, whether that begins here, and the seconds at which the frame begins and ends.
-        """
+        (T_i, len(columns) + 1). Append what is known of each piece's frames to `pieces`."""
         for start, end in show_pieces(split_at_pauses(samples, self.longest), "aligning"):
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
@@ -187,7 +195,7 @@ class CtcAligner:
             is_onset = (path != self.blank) & differs
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
-            frames.append((best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
+            pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
             # a star stands for any symbol, and for silence at a price
             others = torch.cat([scores[:, : self.blank], scores[:, self.blank + 1 :]], 1)
             star = torch.maximum(others.amax(1), scores[:, self.blank] - STAR_BLANK)

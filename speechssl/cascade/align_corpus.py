@@ -6,14 +6,14 @@ those of the text (of the transcript where there is no text) as they are spelt t
 answers that have times keep them; recordings stay where they are. A record that is not spoken as it
 is written is set aside, and such an answer gets no times.
 
-While a split is aligned, OUT/SPLIT/parts has a file for each recording (`Part`). A killed run reads
-these files again.
+While a split is aligned, OUT/SPLIT/parts has a file for each recording: its words with times
+(`AlignedPart`), or why it has none (`FailedPart`). A killed run reads these files again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +74,6 @@ FOREIGN_WORDS = "answers of passages whose words are not those of their text"
 SILENT = "answers of which nothing is spoken"
 UNRECOGNISED = "answers whose words are not recognised in their place (low confidence)"
 Aligner = CtcAligner | WhisperAligner
-# A part says how a recording was aligned: `confidence`, `seconds` (its length), `words` (the text,
-# start and end of each), and `losses` and `symbols` of each word, as in `Alignment`. For one that
-# gets no times it has instead the `reason`, `why` (the error, if any), and the confidence, if that
-# is too low.
-Part = dict[str, Any]
 
 
 def align_corpus(o: Align) -> dict[str, Any]:
@@ -182,6 +177,55 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     return WhisperAligner(engine, loaded.name, weights, language)
 
 
+# ---- a recording
+
+
+@dataclass(frozen=True)
+class AlignedPart:
+    """An aligned part has the words of a recording with their times."""
+
+    confidence: float
+    seconds: float  # length of the recording
+    words: tuple[Span, ...]
+    losses: list[float]  # of each word, as in `Alignment`
+    symbols: list[int]  # of each word, as in `Alignment`
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of its file."""
+        return asdict(self) | {"words": [[w.text, w.start, w.end] for w in self.words]}
+
+
+@dataclass(frozen=True)
+class FailedPart:
+    """A failed part says why a recording gets no times."""
+
+    reason: str
+    why: str | None = None  # the error, where one was raised
+    confidence: float | None = None  # where the reason is that it is too low
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of its file and of its line in set_aside.jsonl."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+Part = AlignedPart | FailedPart
+
+
+def read_part(path: Path) -> Part:
+    """Read a part from its file."""
+    fields = dict(read_json(path))
+    if "reason" in fields:
+        return FailedPart(**fields)
+    words = tuple(Span(*word) for word in fields.pop("words"))
+    return AlignedPart(words=words, **fields)
+
+
+class Untimed(Exception):
+    """An answer gets no times, for this reason."""
+
+
 # ---- a split
 
 
@@ -199,9 +243,9 @@ class AlignedSplit:
         initial = kind[0]  # p of passages, q of questions
         path = self.out / self.data.split / PARTS / f"{initial}-{safe_name(record.id)}.json"
         if path.is_file():
-            return dict(read_json(path))
+            return read_part(path)
         part = self._align(record)
-        write_json(path, part)
+        write_json(path, part.fields)
         return part
 
     def _align(self, record: Record) -> Part:
@@ -210,19 +254,20 @@ class AlignedSplit:
             samples = read_audio(self.data.path(record))
             alignment = self.aligner.align(samples, spoken_words(record))
         except InputError as error:
-            return {"reason": UNUSABLE, "why": str(error)}
+            return FailedPart(UNUSABLE, why=str(error))
         except ValueError as error:
-            return {"reason": UNFIT, "why": str(error)}
+            return FailedPart(UNFIT, why=str(error))
         confidence = round(alignment.confidence(), 4)
         if confidence < self.confidence:
-            return {"reason": OTHER_TEXT, "confidence": confidence}
-        return {
-            "confidence": confidence,
-            "seconds": len(samples) / SAMPLE_RATE,
-            "words": [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words],
-            "losses": alignment.losses.round(3).tolist(),
-            "symbols": alignment.symbols.tolist(),
-        }
+            return FailedPart(OTHER_TEXT, confidence=confidence)
+        words = [Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words]
+        return AlignedPart(
+            confidence=confidence,
+            seconds=len(samples) / SAMPLE_RATE,
+            words=tuple(words),
+            losses=alignment.losses.round(3).tolist(),
+            symbols=alignment.symbols.tolist(),
+        )
 
     def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
         """Return the records with times, and report those that are set aside. workers: number of
@@ -230,15 +275,15 @@ class AlignedSplit:
         data, split = self.data, self.data.split
         parts = self.align_parts(workers)
         passages: dict[str, Passage] = {}
-        passage_parts: dict[str, Part | None] = {}  # None where the corpus has the times
+        passage_parts: dict[str, AlignedPart | None] = {}  # None where the corpus has the times
         for p in data.passages.values():
             report.count(split, "passages")
             part = parts.get(("passages", p.id))
             # no part: the passage has its times already, or it could not be tried
             if part is None and not p.words:
-                part = {"reason": NO_TEXT if p.audio else NO_RECORDING}
-            if part and "reason" in part:
-                report.set_aside(split, "passages", p.id, **part)
+                part = FailedPart(NO_TEXT if p.audio else NO_RECORDING)
+            if isinstance(part, FailedPart):
+                report.set_aside(split, "passages", p.id, **part.fields)
             else:
                 passages[p.id] = self.with_alignment(p, part)
                 passage_parts[p.id] = part
@@ -248,8 +293,8 @@ class AlignedSplit:
             part = parts.get(("questions", q.id))
             if q.passage not in passages:
                 report.set_aside(split, "questions", q.id, ITS_PASSAGE)
-            elif part and "reason" in part:
-                report.set_aside(split, "questions", q.id, **part)
+            elif isinstance(part, FailedPart):
+                report.set_aside(split, "questions", q.id, **part.fields)
             else:
                 passage, passage_part = passages[q.passage], passage_parts[q.passage]
                 answers = [self.time_answer(a, q, passage, passage_part, report) for a in q.answers]
@@ -274,7 +319,7 @@ class AlignedSplit:
                 parts[kind, record.id] = part
         return parts
 
-    def with_alignment(self, record: Any, part: Part | None) -> Any:
+    def with_alignment(self, record: Any, part: AlignedPart | None) -> Any:
         """Return a record with the words of its part, if any, and the absolute paths of its
         recordings."""
         root = self.data.root.resolve()
@@ -285,10 +330,10 @@ class AlignedSplit:
             options = tuple(str(root / audio) for audio in record.option_audio)
             moved = replace(moved, option_audio=options)
         if part is not None:
-            moved = replace(moved, words=tuple(Span(*word) for word in part["words"]))
+            moved = replace(moved, words=part.words)
             # the corpus may have taken the length from a header, which may only estimate it
-            if abs(part["seconds"] - record.seconds) > TOLERANCE:
-                moved = replace(moved, seconds=part["seconds"])
+            if abs(part.seconds - record.seconds) > TOLERANCE:
+                moved = replace(moved, seconds=part.seconds)
         return moved
 
     def time_answer(
@@ -296,7 +341,7 @@ class AlignedSplit:
         answer: Answer,
         question: Question,
         passage: Passage,
-        part: Part | None,
+        part: AlignedPart | None,
         report: PrepareReport,
     ) -> Answer:
         """Return an answer with times, from the first to the last of its words, unless it has times
@@ -305,35 +350,34 @@ class AlignedSplit:
         if answer.start is not None:
             return answer
         language = language_of(question.language)
-        words = self.find_answer_words(answer, language, passage, part)
-        if isinstance(words, str):
-            report.remark(self.data.split, words, UNTIMED)
+        try:
+            first, last = self.find_answer_words(answer, language, passage, part)
+        except Untimed as error:
+            report.remark(self.data.split, str(error), UNTIMED)
             return answer
-        first, last = words
         remedy = "now timed, from the first to the last of their words"
         report.remark(self.data.split, "answers that had no times", remedy)
         return replace(answer, start=passage.words[first].start, end=passage.words[last].end)
 
     def find_answer_words(
-        self, answer: Answer, language: str, passage: Passage, part: Part | None
-    ) -> tuple[int, int] | str:
-        """Find the first and last word of an answer in its passage; return the reason where they
-        are not found, or their confidence is too low. part: as in `time_answer`."""
+        self, answer: Answer, language: str, passage: Passage, part: AlignedPart | None
+    ) -> tuple[int, int]:
+        """Find the first and last word of an answer in its passage. part: as in `time_answer`.
+        Raises Untimed where they are not found, or their confidence is too low."""
         place, why = locate(answer, passage.written, language)
         if place is None:
-            return why
+            raise Untimed(why)
         word_places = find_word_places(passage.written, passage.words)
         if word_places is None:
-            return FOREIGN_WORDS
+            raise Untimed(FOREIGN_WORDS)
         words = find_touched_words(word_places, *place)
         if words is None:
-            return SILENT
+            raise Untimed(SILENT)
         if part is not None:
-            losses, symbols = np.array(part["losses"]), np.array(part["symbols"])
-            alignment = Alignment(passage.words, losses, symbols)
+            alignment = Alignment(part.words, np.array(part.losses), np.array(part.symbols))
             first, last = words
             if alignment.confidence(max(first - CONTEXT, 0), last + CONTEXT) < self.confidence:
-                return UNRECOGNISED
+                raise Untimed(UNRECOGNISED)
         return words
 
 

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -80,8 +81,7 @@ class BeamDecoder:
         prefixes = [empty]
         for frame in log_probs.double().cpu().numpy():
             prefixes = self._step(prefixes, frame)
-        # the acoustic score and that of the language model of every text of whole words, in nats
-        texts: dict[str, tuple[float, float]] = {}
+        texts: dict[str, _TextScore] = {}  # the texts of whole words with their scores
         for prefix in prefixes:
             ended: _Prefix | None = prefix
             if prefix.is_within_word:
@@ -90,9 +90,9 @@ class BeamDecoder:
                 continue
             acoustic = prefix.acoustic
             if ended.text in texts:
-                acoustic = _add(acoustic, texts[ended.text][0])
+                acoustic = _add(acoustic, texts[ended.text].acoustic)
             end_score = self._score_word(ended.context, self.model.numbers[END])
-            texts[ended.text] = (acoustic, ended.score + end_score)
+            texts[ended.text] = _TextScore(acoustic, ended.score + end_score)
         if not texts:
             return prefixes[0].text[: prefixes[0].word_start].strip()
         return max(texts, key=lambda text: sum(texts[text])).strip()
@@ -239,6 +239,13 @@ class _Prefix:
     def rank(self) -> float:
         """Return the score by which prefixes are kept or dropped."""
         return self.acoustic + (self.score + self.lookahead)
+
+
+class _TextScore(NamedTuple):
+    """A whole text has these two scores, in nats; their sum decides."""
+
+    acoustic: float
+    language: float
 
 
 class Lexicon:

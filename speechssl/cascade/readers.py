@@ -11,6 +11,7 @@ Letters: B sequences, S tokens in a sequence, P tokens of a passage.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.artifacts import read_json
-from speechssl.cascade.data import Transcript
+from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.data import Window
@@ -187,7 +188,7 @@ def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, An
 
 def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -> HuggingFaceReader:
     """Load a checkpoint of Hugging Face. Raises InputError for a checkpoint that cannot be loaded
-    whole."""
+    whole, or that fails to find a span in a line of text."""
     from transformers import AutoModelForQuestionAnswering
 
     remedy = (
@@ -212,6 +213,9 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         if not tokenizer.is_fast:
             raise ValueError("its tokeniser does not say where in a text its tokens stand")
         reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
+        # reading one word tells whether the model needs other inputs, such as images or boxes
+        one_word = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
+        reader.read([(one_word, one_word)])
     except InputError:
         raise
     except Exception as error:  # transformers and safetensors each raise their own

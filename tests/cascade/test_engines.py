@@ -80,6 +80,24 @@ def test_a_delimiter_of_words_may_be_another_symbol(ctc_folder, tmp_path, delimi
     assert recogniser.transcribe(audio).text == "AB CC H"
 
 
+@pytest.fixture
+def whisper(whisper_folder):
+    return HuggingFaceRecogniser(whisper_folder, language="en")
+
+
+@pytest.mark.slow
+def test_the_sampling_of_whisper_depends_on_the_recording_alone(whisper):
+    first, second = noise(3), noise(4)[RATE:]
+    texts = [whisper.transcribe(samples).text for samples in (first, second)]
+    assert texts[0] != texts[1]
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    assert [whisper.transcribe(samples).text for samples in (second, first)] == texts[::-1]
+    # random numbers outside are left as they are
+    assert torch.equal(torch.rand(3), expected)
+
+
 @pytest.mark.slow
 def test_whisper_agrees_with_the_library(whisper_folder):
     whisper = HuggingFaceRecogniser(whisper_folder, "zh")
@@ -95,7 +113,6 @@ def test_whisper_agrees_with_the_library(whisper_folder):
         "condition_on_prev_tokens": False,
     }
     samples = noise(20)
-    whisper.engine.decode(noise(3))  # does not matter, nor do random numbers outside
     audio = next(theirs.preprocess({"raw": samples, "sampling_rate": RATE}))
     torch.manual_seed(zlib.crc32(samples.tobytes()))
     outputs = theirs.forward(audio, return_timestamps="word", **options)
@@ -115,6 +132,11 @@ def edit(name, **changes):
     return lambda folder: change_json(folder / name, **changes)
 
 
+def cut_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:99])
+
+
 def drop_head(folder):
     state = load_file(folder / "model.safetensors")
     del state["lm_head.weight"]
@@ -127,6 +149,7 @@ def drop_head(folder):
         ("whisper", edit("generation_config.json", alignment_heads=None), "lacks alignment_heads"),
         ("ctc", edit("config.json", architectures=["Speech2Text"]), "which has no word times"),
         ("ctc", drop_head, r"it lacks 1 weights, such as lm_head\.weight"),
+        ("ctc", cut_weights, "cannot load"),
     ],
 )
 def test_a_checkpoint_that_is_no_whole_recogniser_is_refused(
