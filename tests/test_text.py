@@ -1,10 +1,6 @@
 """Test rules of texts by tables, and TF-IDF against its formula. A table has cells "one = other",
 separated by " | "; what the two sides mean is said at each table."""
 
-import math
-from collections import Counter
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +26,6 @@ from speechssl.text import (
 from speechssl.text.chinese import FORMS, syllable_parts, syllables
 from speechssl.text.numbers_en import spoken_english
 from speechssl.text.numbers_zh import chinese_digits
-from speechssl.text.tfidf import tfidf
 
 from .files import refused
 
@@ -44,61 +39,45 @@ def read_pairs(table):
 # text with signs = the words that are said for it
 SAID_ENGLISH = read_pairs(
     """
-    $5 = five dollars | £5 = five pounds | £1 = one pound | €3.50 = three point five zero euros
-    €3.50 = three euros and fifty cents | $3.50 = three dollars and fifty cents
-    $1,200 = twelve hundred dollars | ¥500 = five hundred yen | 50¢ = fifty cents
-    $0.50 = fifty cents | $0.5 = fifty cents | £5 million = five million pounds
-    $5bn = five billion dollars | €2.5m = two and a half million euros | 5 % = five per cent
-    31.5% = thirty-one point five percent | 1/2 = one half | ½ = one-half | 3/4 = three quarters
-    3/4 = three fourths | 1/3 of it = one third of it | 2/3 = two-thirds | 9/10 = nine tenths
-    3½ = three and a half | 3 1/2 men = three and a half men | 2¼ = two and a quarter
-    2¾ = two and three quarters | the 21st = the twenty-first
-    the 1980s = the nineteen eighties | the 1980's = the nineteen eighty's
+    $5 = five dollars | £1 = one pound | €3.50 = three euros and fifty cents | 50¢ = fifty cents
+    $1,200 = twelve hundred dollars | ¥500 = five hundred yen | $0.5 = fifty cents
+    £5 million = five million pounds | $5bn = five billion dollars | 5 % = five per cent
+    ½ = one-half | 3/4 = three fourths | 3 1/2 men = three and a half men
+    2¾ = two and three quarters | the 21st = the twenty-first | the 1980's = the nineteen eighties
     the '80s = the eighties | at 7:30 = at seven thirty | at 7:05 = at seven oh five
-    7pm = seven p.m. | 7:00 P.M. = seven pm | Henry VIII = Henry the eighth
-    Henry VIII's = Henry the Eighth's | Henry V = Henry the fifth
-    LOUIS XIV = louis the fourteenth | World War II = world war two | chapter IV = chapter four
+    7:00 P.M. = seven pm | 9:00 = nine o'clock | 12:00 o'clock = twelve oclock
+    Henry VIII's = Henry the Eighth's | World War II = world war two | chapter IV = chapter four
     Super Bowl XLIX = Super Bowl forty-nine | 5km = five kilometres | 1 km = one kilometer
-    five kg = five kilograms | 5 mm = five millimeters | 60 mph = sixty miles per hour
-    20°C = twenty degrees Celsius | 9:00 = nine o'clock | 9 o’clock = nine o clock
-    12:00 o'clock = twelve oclock | January 7, 2012 = January seventh, twenty twelve
-    May 1 = May the first | #5 = number five | No. 5 = number five
-    1984's = nineteen eighty-four's | 1914–1918 = 1914-1918 | -5 = minus five
-    −5 = negative five | .5 = zero point five | 1 second = one second
-    100 people = a hundred people | 1,000,000 = a million | half a million = half a million
-    in 1984 he had 200 men = In nineteen eighty-four he had two hundred men
-    the 29th of May = the twenty-ninth of May
-    1,984 men. = one thousand nine hundred eighty-four men | $5 million = five million dollars
+    60 mph = sixty miles per hour | 20°C = twenty degrees Celsius | 1914–1918 = 1914-1918
+    January 7, 2012 = January seventh, twenty twelve | May 1 = May the first | No. 5 = number five
+    the 29th of May = the twenty-ninth of May | −5 = minus five | -5 = negative five
+    .5 = zero point five | 1 second = one second | 100 people = a hundred people
+    1984's = nineteen eighty-four's | 1,000,000 = a million
     (212) 555-0187 = two one two five five five oh one eight seven
-    212-555-0187 = two one two five five five zero one eight seven
     """
 )
 SAID_CHINESE = read_pairs(
     """
-    21 = 廿一 | 卅 = 三十 | 2,500人 = 兩千五百人 | 2024年 = 二〇二四年 | 5% = 百分之五 | 5‰ = 千分之五 | 1/2 = 二分之一
-    ¾ = 四分之三 | 3½ = 三又二分之一 | 3.5億 = 三亿五千万 | 第2 = 第二 | -5度 = 負五度 | 7:30 = 七點三十分 | 3:05 = 三点零五分
-    9:00 = 九点 | 9:30 = 九點半 | 9点30分 = 九点半 | €5 = 五歐元 | £3.5億 = 三點五億英鎊 | ￥500 = 五百元 | ￥500元 = 五百元
-    230元 = 貳佰叁拾元 | 他在1984年有200人 = 他在一九八四年有二百人 | 320 = 三百二十 | $100 = 一百美元 | US$3.5億 = 三點五億美元
-    $100美元 = 一百美元 | 13812115678 = 幺三八幺二幺幺五六七八
+    21 = 廿一 | 2,500人 = 兩千五百人 | 2024年 = 二〇二四年 | 5‰ = 千分之五 | ¾ = 四分之三 | 3½ = 三又二分之一
+    3.5億 = 三亿五千万 | -5度 = 負五度 | 7:30 = 七點三十分 | 9:00 = 九点 | 9:30 = 九點半 | €5 = 五歐元
+    £3.5億 = 三點五億英鎊 | ￥500元 = 五百元 | US$3.5億 = 三點五億美元 | $100美元 = 一百美元 | 230元 = 貳佰叁拾元
+    13812115678 = 幺三八幺二幺幺五六七八
     """
 )
 # two texts whose numbers are different
 OTHER_ENGLISH = read_pairs(
     """
-    one fifth = fifteenth | one third = thirteenth | 1/3 = 13 | one half = twelve | 1/2 = 1 2
-    -5 = 5 | -$5 = $5 | minus five dollars = five dollars | 5 mm = 5 | £5 = €5
-    5 yen = 5 dollars | 50 cents = 50 dollars | 21st = 21 | 1980s = 1980 | 3 1/2 = 31/2
-    Henry VIII = Henry VII | Henry V = Henry the sixth | Elizabeth I am = Elizabeth the first am
-    did he mix it = did he 1009 it | the civil war = the 104 war | type XL = type 40
-    5 km = 5 kg | 7 am = 7 pm | 9 o'clock = 90 clock | May 1st = May 2 | 9:00 = 900
+    one fifth = fifteenth | 1/3 = 13 | 1/2 = 1 2 | -$5 = $5 | 5 mm = 5 | £5 = €5
+    50 cents = 50 dollars | 21st = 21 | 1980s = 1980 | 3 1/2 = 31/2 | 7 am = 7 pm
+    Henry VIII = Henry VII | Elizabeth I am = Elizabeth the first am | did he mix it = did he 1009 it
+    type XL = type 40 | 9 o'clock = 90 clock | May 1st = May 2 | 9:00 = 900
     20 a million = 21 million | one second = twelfth | in 2010 third = in 20103rd
-    2 halves = 2/2
     """
 )
 OTHER_CHINESE = read_pairs(
     """
-    二三十人 = 二百三十人 | 十七八岁 = 八十八岁 | 两三个 = 23个 | 三两 = 三十二 | 十两银子 = 12银子 | 一百两 = 120 | 五卅 = 530
-    1/2 = 12 | 3½ = 31/2 | -5 = 5 | €5 = £5 | 一点半点 = 1点30分点 | 两点半天 = 2点30分天 | 100，200 = 100200
+    二三十人 = 二百三十人 | 两三个 = 23个 | 三两 = 三十二 | 十两银子 = 12银子 | 五卅 = 530 | 1/2 = 12 | 3½ = 31/2
+    -5 = 5 | €5 = £5 | 一点半点 = 1点30分点 | 100，200 = 100200
     99999999999999999999999999999999999999万 = 99999999999999999999999999999999999998万
     """
 )
@@ -106,20 +85,18 @@ OTHER_CHINESE = read_pairs(
 # text = its normal form
 ENGLISH = read_pairs(
     """
-    Hello, World! = hello world | two thousand and five = 2005 | 2005 = 2005 | five dollars = $5
+    Hello, World! = hello world | two thousand and five = 2005 | five dollars = $5
     um, I don’t know = i do not know | Mr. Smith can't = mister smith can not
-    the colour of the theatre = the color of the theater
-    the color of the theater = the color of the theater | 1,000 people [laughter] = 1000 people
+    the colour of the theatre = the color of the theater | 1,000 people [laughter] = 1000 people
     café = cafe | well ... % = well
     """
 )
 ENGLISH += [("  It's  twenty-one   years ", "it is 21 years"), ("", ""), ("...", "")]
 CHINESE = read_pairs(
     """
-    他為什麼在家裡? = 他为什么在家里 | 他爲什麼在家裏? = 他为什么在家里 | 他为什么在家里？ = 他为什么在家里
-    著名,看着 = 着名看着 | 頭髮發霉 = 头发发霉 | Ａ１２３，％ = a123 | 三百公尺 = 300公尺
-    「iPhone 15 Pro」上市 = iphone 15 pro上市 | 3.5 公里 = 3.5公里 | 第三。5月 = 第35月
-    我 喜 歡 A B C = 我喜欢a b c | 臺灣、台灣、台湾 = 台湾台湾台湾
+    他為什麼在家裡? = 他为什么在家里 | 他爲什麼在家裏? = 他为什么在家里 | 著名,看着 = 着名看着 | 頭髮發霉 = 头发发霉
+    Ａ１２３，％ = a123 | 三百公尺 = 300公尺 | 3.5 公里 = 3.5公里 | 第三。5月 = 第35月
+    「iPhone 15 Pro」上市 = iphone 15 pro上市 | 我 喜 歡 A B C = 我喜欢a b c
     """
 )
 CHINESE += [("_ — …", "")]
@@ -158,29 +135,19 @@ def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text):
     assert tokens(once, "zh") == tokens(text, "zh")
 
 
-def test_pieces_of_chinese_are_characters_marks_and_runs_of_other_letters():
-    texts = [piece for piece, _ in pieces("他 買了iPhone 15（新）。", "zh")]
-    assert texts == ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]
-
-
 @given(st.text(max_size=30))
 def test_pieces_and_their_offsets_cover_the_text(text):
     for language in ("en", "zh"):
         assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
         assert all(text.startswith(piece, offset) for piece, offset in pieces(text, language))
-        for token in tokens(text, language):
-            assert token
-            assert token == token.strip()
+    texts = [piece for piece, _ in pieces("他 買了iPhone 15（新）。", "zh")]
+    assert texts == ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]
 
 
 def test_language_tags_and_unknown_languages():
     assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
     assert normalise("colour", "en-GB") == "color"
-    assert normalise("colour", "en_us") == "color"
-    assert tokens("爲", "zh-TW") == ["为"]
-    assert (error_metric("en-gb"), error_metric("zh"), error_metric("cmn")) == ("wer", "cer", "cer")
-    refused("'fr'; use en or zh", normalise, "bonjour", "fr")
-    assert error_metric("sw") == "wer"
+    assert [error_metric(tag) for tag in ("en-gb", "cmn", "sw")] == ["wer", "cer", "wer"]
     refused("'sw'; use en or zh", normalise, "habari", "sw")
     refused("'zha'", language_of, "zha")  # Zhuang, which is no Chinese
 
@@ -196,12 +163,10 @@ def test_forms_and_spellings_are_mapped_in_one_step():
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("MISTER QUILTER IS THE APOSTLE", "mister quilter is the apostle"),
         ("It\u2019s 5 o'clock \u2014 isn\u2019t it?", "it's 5 o'clock isn't it"),
         ("rock & roll, well-known\n\tsongs", "rock and roll well known songs"),
         ("caf\u00e9 e\u0301 \uff21 | < >", "caf\u00e9 \u00e9 a"),
         (" ' '' . ", ""),
-        ("B-city new york E-city", "b city new york e city"),
     ],
 )
 def test_text_for_a_recogniser_has_small_letters_digits_and_apostrophes(text, form):
@@ -212,7 +177,6 @@ def test_text_for_a_recogniser_has_small_letters_digits_and_apostrophes(text, fo
 def test_letters_are_folded_to_those_that_spellings_share():
     assert fold_letters("Café ’S") == "cafe 's"
     assert fold_letters("臺灣ＡＢ") == "台湾ab"
-    assert fold_letters("台湾ab") == "台湾ab"
 
 
 # ---- readings of Chinese characters
@@ -223,8 +187,7 @@ pytest.importorskip("pypinyin")
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
     assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
-    assert syllables("臺") == "tai2"
-    assert syllables("台") == "tai2"
+    assert syllables("臺台") == "tai2tai2"
     assert syllable_parts("北") == ["b-", "-ei", "3"]
     assert syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
 
@@ -234,46 +197,34 @@ def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
 # text with numbers in words = the text with digits
 ENGLISH_NUMBERS = read_pairs(
     """
-    nineteen eighty-four = 1984 | in nineteen oh four, he = in 1904, he
-    two hundred and five, and six = 205, and 6 | two billion and five = 2000000005
+    in nineteen oh four, he = in 1904, he | two hundred and five, and six = 205, and 6
     one thousand and one nights = 1001 nights | 20.5 million people = 20500000 people
-    1,200 people = 1,200 people | the twenty-first century = the 21st century
-    the nineteen eighties = the 1980s | two three = 23 | thirty-one point five = 31.5
-    one point five million = 1500000 | three point one four = 3.14 | three point oh five = 3.05
-    at this point five men = at this point 5 men | the point = the point
-    two and a half million = 2500000 | two men and a half = 2 men and a half
-    nearly a million and a half = nearly 1500000 | two million and a half = 2500000
+    1,200 people = 1,200 people | two three = 23 | one point five million = 1500000
+    at this point five men = at this point 5 men | two and a half million = 2500000
+    two men and a half = 2 men and a half | nearly a million and a half = nearly 1500000
     twenty million and a quarter = 20250000 | $2 billion and a half = $2500000000
-    a thousand and a half = 1500 | half a million = 500000 | a half million dollars = $500000
-    a quarter of a million = 250000 | three quarters of a million = 750000
-    a million and three quarters = 1750000 | the million and a half = the 1500000
-    two-and-a-half million = 2500000 | a million-and-a-half = 1500000
-    one and three-quarter million = 1750000 | half-a-million = 500000 | a half-million = 500000
+    half a million = 500000 | a half million dollars = $500000 | a quarter of a million = 250000
+    three quarters of a million = 750000 | a million and three quarters = 1750000
+    two-and-a-half million = 2500000 | one and three-quarter million = 1750000
     two hundred million and a half = 200500000 | a million and a half-hearted = 1000000.5-hearted
-    a year and a half = a year and a half | half million and a half = 500000.5
-    at this point five million and two = at this point 5000002
+    half million and a half = 500000.5 | a year and a half = a year and a half
     thirty-one point five percent of it = 31.5% of it | one hundred per cent = 100%
-    20 percent = 20% | percent = percent | five million dollars = $5000000
-    thirty seconds = 30 seconds | someone won = someone won | o'one and and = o'one and and
-    one's = one's
+    someone won = someone won | o'one and and = o'one and and | one's = one's
     """
 )
 CHINESE_NUMBERS = read_pairs(
     """
-    三千零二十四 = 3024 | 3千零24 = 3024 | 三点五 = 3.5 | 一点五亿人 = 150000000人
-    两点五万亿 = 2500000000000 | 一点五亿三千万 = 180000000 | 十二点三 = 12.3 | 三点五分 = 3点5分
-    三点五十 = 3点50 | 百分之五十 = 50 | 百分之百 = 100 | 百分百 = 100 | 百分之零点五 = 0.5
-    五百分之一 = 500分之1 | 一亿三千万 = 130000000 | 一万二千亿 = 1200000000000 | 三万五 = 35000
-    3.5万 = 35000 | 一九八四年 = 1984年 | b三c = b 3 c | 千万 = 千万 | 两个 = 2个
+    3千零24 = 3024 | 一点五亿人 = 150000000人 | 两点五万亿 = 2500000000000 | 一点五亿三千万 = 180000000
+    三点五分 = 3点5分 | 三点五十 = 3点50 | 百分之百 = 100 | 百分百 = 100 | 五百分之一 = 500分之1
+    一万二千亿 = 1200000000000 | 三万五 = 35000 | 3.5万 = 35000 | b三c = b 3 c | 千万 = 千万 | 两个 = 2个
     """
 )
 # English texts in which not every number is certain, and stays
 KEPT = read_pairs(
     """
     two thirds of £5 = 2/3 of 5 pounds | two third = 2 3rd | 9/11, 24/7 and 4/2 = 9/11, 24/7 and 4/2
-    1/2/2003 = 1/2/2003 | 1990-2000 = 1990-2000 | louis x i became = louis x i became | us$5 = us$5
-    ten pounds of flour = 10 pounds of flour | 5 km² and 3 km/s = 5 km² and 3 km/s
-    a ǀ ǁ b = a     b
+    1/2/2003 = 1/2/2003 | louis x i became = louis x i became | us$5 = us$5
+    5 km² and 3 km/s = 5 km² and 3 km/s | a ǀ ǁ b = a     b
     """
 )
 
@@ -361,25 +312,3 @@ def test_every_way_to_write_a_number_has_exactly_its_digits(number, above, below
         chinese = f"{spell_mandarin(str(below))}分之{spell_mandarin(str(above))}"
         for text in (written, chinese):
             assert tokens(text, "zh") == [str(below), "分", "之", str(above)]
-
-
-# ---- TF-IDF
-
-DOCUMENTS = ["the red boat sails".split(), "the boat the boat".split(), "two cats".split(), []]
-
-
-def test_tfidf_is_a_cosine_of_weighted_counts():
-    (cosines,) = tfidf([["red", "boat"]], DOCUMENTS)
-    document_counts = Counter(term for document in DOCUMENTS for term in set(document))
-    # scikit-learn's: log((1 + documents) / (1 + documents with the term)) + 1
-    idf = {term: math.log(5 / (1 + count)) + 1 for term, count in document_counts.items()}
-
-    def vector(terms):
-        """Return the count of every term times its inverse document frequency."""
-        return np.array([terms.count(term) * weight for term, weight in sorted(idf.items())])
-
-    query, document = vector(["red", "boat"]), vector(DOCUMENTS[0])
-    cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
-    assert cosines[0] == pytest.approx(cosine)
-    assert 0 < cosines[1] < cosines[0]
-    assert cosines[2:].tolist() == [0, 0]

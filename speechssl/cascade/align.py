@@ -18,18 +18,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.cascade.data import check_samples, show_pieces, split_at_pauses
-from speechssl.cascade.model import BLANK, CtcRecogniser, TokenSpan, align_spans
+from speechssl.cascade.data import show_pieces, split_at_pauses
+from speechssl.cascade.model import BLANK, CtcRecogniser, align_spans
 from speechssl.data.records import Span
 from speechssl.text import fold_letters
 from speechssl.timing import FrameGrid
+
+if TYPE_CHECKING:  # slow to import
+    from torchaudio.functional import TokenSpan
 
 HEAD_LONGEST = 60.0  # seconds of audio that a CTC head trained here gets at once
 WINDOW = 6000  # frames: a longer recording is aligned in windows (two minutes at 50 Hz)
@@ -135,7 +138,6 @@ class CtcAligner:
         Raises ValueError for words that cannot be those of this audio, such as more symbols than
         frames.
         """
-        samples = check_samples(samples)
         spellings = [self.spell(word) for word in words]
         # the path needs the columns of the text's symbols only, and one of the star
         in_text = sorted({n for spelling in spellings for n in spelling if n != STAR})

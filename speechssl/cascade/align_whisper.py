@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.align import Alignment, find_core
-from speechssl.cascade.data import check_samples, show_pieces, split_at_pauses
+from speechssl.cascade.data import show_pieces, split_at_pauses
 from speechssl.data.records import Span
 from speechssl.text import fold_letters, joiner
 
@@ -74,7 +74,6 @@ class WhisperAligner:
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
         """Align words with a recording, as `CtcAligner.align` does."""
-        samples = check_samples(samples)
         pieces = split_at_pauses(samples, self.engine.longest)
         piece_of_word = np.zeros(len(words), np.int64)
         if len(pieces) > 1:

@@ -52,17 +52,9 @@ class Recogniser(Protocol):
     card: Mapping[str, Any]
 
     def transcribe(self, samples: np.ndarray) -> Transcript:
-        """Recognise a recording. samples: (N,) float32 mono at 16 kHz, full scale 1, of any length.
-        Raises ValueError for any other shape."""
+        """Recognise a recording. samples: (N,) float32 mono at 16 kHz, full scale 1, of any
+        length."""
         ...
-
-
-def check_samples(samples: np.ndarray) -> np.ndarray:
-    """Return samples (N,) as float32. Raises ValueError for anything but one channel of finite
-    numbers."""
-    if samples.ndim != 1 or not np.isfinite(samples).all():
-        raise ValueError(f"a recogniser takes one channel of finite numbers, not {samples.shape}")
-    return np.asarray(samples, np.float32)
 
 
 # ---- long recordings are cut where they are quietest, so seldom within a word

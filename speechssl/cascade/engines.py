@@ -29,13 +29,7 @@ from transformers import (
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.cascade.data import (
-    TimedWord,
-    Transcript,
-    check_samples,
-    show_pieces,
-    split_at_pauses,
-)
+from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_pauses
 from speechssl.cascade.model import greedy_spans, join_symbols
 from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.system import choose_device
@@ -102,7 +96,6 @@ class HuggingFaceRecogniser:
         Whisper gives no confidence (nan). Words that it puts behind the end of a piece get the time
         of that end.
         """
-        samples = check_samples(samples)
         words: list[TimedWord] = []
         pieces = split_at_pauses(samples, self.engine.longest)
         for first, last in show_pieces(pieces, "recognising"):

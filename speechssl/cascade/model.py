@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,10 +28,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.artifacts import hash_files, read_json, replacing, write_json
-from speechssl.cascade.data import TimedWord, Transcript, check_samples
+from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError, first_line
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
+
+if TYPE_CHECKING:  # slow to import. A span is a symbol `token` in the frames [start, end), whose
+    # `score` is the mean of its log-probabilities there
+    from torchaudio.functional import TokenSpan
 
 BLANK = 0
 BLANK_NAME = "<blank>"
@@ -229,36 +233,13 @@ def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
     return [vocabulary.symbols[span.token] for span in greedy_spans(log_probs)]
 
 
-@dataclass(frozen=True)
-class TokenSpan:
-    """A token span is a symbol that lasts the frames [start, end)."""
-
-    token: int  # number of the symbol
-    start: int
-    end: int
-    score: float  # mean log-probability of the symbol in these frames
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-
-def path_spans(path: Tensor, scores: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """Return the symbols of a path with their frames. path, scores: (T,) the symbol of every frame
-    and its log-probability."""
-    changes = (torch.nonzero(path[1:] != path[:-1])[:, 0] + 1).tolist()
-    spans = []
-    for start, end in itertools.pairwise([0, *changes, len(path)]):
-        if start < end and int(path[start]) != blank:
-            score = scores[start:end].mean().item()
-            spans.append(TokenSpan(int(path[start]), start, end, score))
-    return spans
-
-
 def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
     """Return the symbols of the likeliest path with their frames. As it is also the likeliest path
     of its text, these are the frames that alignment would find. log_probs: (T, V)."""
+    from torchaudio.functional import merge_tokens  # slow to import
+
     scores, path = log_probs.max(-1)
-    return path_spans(path, scores, blank)
+    return merge_tokens(path, scores, blank)
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
@@ -274,12 +255,12 @@ def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
         raise ValueError(
             f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}"
         )
-    from torchaudio.functional import forced_align  # slow to import
+    from torchaudio.functional import forced_align, merge_tokens  # slow to import
 
     batch = log_probs.detach().float().cpu()[None].contiguous()
     target_batch = torch.tensor([list(targets)], dtype=torch.int32)
     path, scores = forced_align(batch, target_batch, blank=BLANK)
-    return path_spans(path[0], scores[0])
+    return merge_tokens(path[0], scores[0], BLANK)
 
 
 def join_symbols(
@@ -389,7 +370,7 @@ class CtcRecogniser:
             if spans and aligned and separator is not None and aligned[0].token != separator:
                 # the cut is between two words, whose separator the decoder does not write
                 frame = start + aligned[0].start
-                spans.append(TokenSpan(separator, frame, frame, 0.0))
+                spans.append(replace(aligned[0], token=separator, start=frame, end=frame))
             for span in aligned:
                 spans.append(replace(span, start=start + span.start, end=start + span.end))
         return spans
@@ -397,7 +378,6 @@ class CtcRecogniser:
     @torch.inference_mode()
     def log_probs(self, samples: np.ndarray) -> Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the encoder's grid. samples: (N,)."""
-        samples = check_samples(samples)
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
         if self.layer is None:

@@ -33,21 +33,12 @@ class CascadeSystem:
     (`given_words`), or these with simulated errors."""
 
     name: str
-    words: Callable[[Any, Any], Transcript]  # of (record, samples (N,) float32 at 16 kHz)
+    # Called with a record (None for a recording of no corpus) and samples (N,) float32 at 16 kHz;
+    # raises ValueError where there are no words.
+    encode: Callable[[Any, Any], Transcript]
     qa: TextQa
     card: Mapping[str, Any]
     needs_audio: bool = True  # False where the words are those of the corpus
-
-    def encode(self, record: Record | None, samples: Any) -> Transcript:
-        """Find the words of a recording. record: None for a recording of no corpus; samples: (N,)
-        float32 at 16 kHz. Raises ValueError where there are no words, and where this system reads
-        the words of a corpus and there is no record."""
-        if record is None and not self.needs_audio:
-            raise ValueError(
-                f"the system {self.name} reads the text of a corpus; evaluate it on "
-                "a prepared corpus"
-            )
-        return self.words(record, samples)
 
     def answer_all(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[TimedAnswer]:
         """Answer questions. items: (question, passage) transcripts.
@@ -148,7 +139,7 @@ def make_cascade(qa: TextQa, recogniser: Recogniser) -> CascadeSystem:
     """Make a cascade of a recogniser and text QA."""
     return CascadeSystem(
         name=f"cascade-{recogniser.name}{qa.suffix}",
-        words=lambda record, samples: recogniser.transcribe(samples),
+        encode=lambda record, samples: recogniser.transcribe(samples),
         qa=qa,
         card={**recogniser.card, **qa.card},
     )
@@ -158,7 +149,7 @@ def make_text_system(qa: TextQa, name: str) -> CascadeSystem:
     """Make text QA on the words of a corpus. name: `text` or `cascade-given`."""
     return CascadeSystem(
         name=name + qa.suffix,
-        words=lambda record, samples: given_words(name, record),
+        encode=lambda record, samples: given_words(name, record),
         qa=qa,
         card={"reads": name} | qa.card,
         needs_audio=False,

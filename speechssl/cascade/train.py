@@ -37,11 +37,10 @@ from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, settings
-from speechssl.processes import is_main, main_first
 from speechssl.text import error_metric, language_of
 from speechssl.textlm.encoders import licences
 from speechssl.timing import FrameGrid
-from speechssl.training import Batch, Evaluation, check_share, fit
+from speechssl.training import Batch, Evaluation, check_share, fit, write_by_main
 
 MARGIN = 0.1  # seconds of audio on either side of the words of a crop
 
@@ -101,15 +100,14 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
             evaluation=evaluation,
         )
         recogniser.head.eval()
-        with main_first():
-            if is_main():
-                facts = {
-                    "options": settings(o.head),
-                    "training": result,
-                    "corpus": corpus_card(o.corpus),
-                }
-                recogniser.save(o.out, facts | licences(o.corpus) | data_facts(inputs))
-                shutil.rmtree(folder)
+        facts = {
+            "options": settings(o.head),
+            "training": result,
+            "corpus": corpus_card(o.corpus),
+        }
+        facts |= licences(o.corpus) | data_facts(inputs)
+        write_by_main(recogniser.save, o.out, facts)
+        write_by_main(shutil.rmtree, folder)
         return recogniser
 
 

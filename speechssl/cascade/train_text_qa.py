@@ -20,6 +20,7 @@ from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import given_words, make_text_system
 from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.data.squad import find_touched_words
 from speechssl.dual.data import Example, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
@@ -150,19 +151,15 @@ def locate_answer_words(
         middles = [(w.start + w.end) / 2 for w in passage.words]
         start, end = times
         in_answer = [i for i, middle in enumerate(middles) if start <= middle < end]
-    else:
-        words_with_offsets = pieces(passage.written, passage.language)
-        words = [word for word, _ in words_with_offsets]
-        first = stop = 0  # characters of the answer
-        for answer in question.answers:
-            if answer.char_start is not None:
-                first, stop = answer.char_start, answer.char_start + len(answer.text)
-                break
-        in_answer = []
-        for i, (word, offset) in enumerate(words_with_offsets):
-            if offset < stop and offset + len(word) > first:
-                in_answer.append(i)
-    return words, (in_answer[0], in_answer[-1]) if in_answer else None
+        return words, (in_answer[0], in_answer[-1]) if in_answer else None
+    words_with_offsets = pieces(passage.written, passage.language)
+    words = [word for word, _ in words_with_offsets]
+    places = [(offset, offset + len(word)) for word, offset in words_with_offsets]
+    for answer in question.answers:
+        if answer.char_start is not None:
+            stop = answer.char_start + len(answer.text)
+            return words, find_touched_words(places, answer.char_start, stop)
+    return words, None
 
 
 def make_untrained_model(

@@ -20,12 +20,10 @@ def noise(seconds):
     return np.random.default_rng(0).normal(scale=0.1, size=int(seconds * RATE)).astype(np.float32)
 
 
-def transcript(words, separator=" "):
-    """Make a transcript of words of 0.4 s, one every half second. words: a text or a list."""
-    if isinstance(words, str) and separator:
-        words = words.split()
+def transcript(text, separator=" "):
+    """Make a transcript of the words of a text, of 0.4 s each, one every half second."""
     timed = []
-    for i, word in enumerate(words):
+    for i, word in enumerate(text.split() if separator else text):
         start = i / 2
         timed.append(TimedWord(word, start, end=start + 0.4, confidence=math.nan))
     return Transcript(tuple(timed), separator)

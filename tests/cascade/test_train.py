@@ -17,20 +17,16 @@ from speechssl.cascade.train import CropBatches, find_recorded_texts, fit_ctc
 from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import load_corpus
 from speechssl.dual.train import sample_items
+from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
 
-from ..files import change_lines, read_lines, refused, same_files, untouched
+from ..files import change_lines, refused, same_files, untouched
 
 
 def training_options(steps, learning_rate=1e-2, save_every=1):
     return TrainingOptions(
-        steps=steps,
-        learning_rate=learning_rate,
-        warmup_steps=1,
-        save_every=save_every,
-        log_every=1,
-        bf16=False,
+        steps, learning_rate, warmup_steps=1, save_every=save_every, log_every=1, bf16=False
     )
 
 
@@ -59,9 +55,7 @@ def corpus(mini_corpus):
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
-    corpus, encoder, tmp_path, dies_at
-):
+def test_a_killed_run_goes_on_to_the_same_head(corpus, encoder, tmp_path, dies_at):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     head = head_options(training=training_options(steps=5, save_every=2))
     train_head(corpus, encoder, whole, head)
@@ -71,35 +65,31 @@ def test_a_killed_run_goes_on_with_the_same_loss_curve_to_the_same_head(
     assert (killed / "checkpoints/checkpoint-2").is_dir()
     train_head(corpus, encoder, killed, head)
     assert same_files(whole, killed, "head.safetensors")
-    losses = {}
-    for out in (whole, killed):
-        rows = read_lines(out / "checkpoints/log.jsonl")
-        losses[out] = [(row["step"], row["loss"]) for row in rows if "loss" in row]
-    assert len(losses[whole]) == 5
-    assert losses[killed] == losses[whole]
 
 
 def test_a_head_on_all_hidden_states_learns_their_weights_without_a_bad_recording(
-    corpus, encoder, tmp_path, capsys
+    corpus, encoder, tmp_path, capsys, hubert_folder
 ):
     (corpus / "train/audio/p1.flac").write_bytes(b"no audio")
-    trained = train_head(corpus, encoder, tmp_path / "ctc", head_options(layer="all"))
+    out = tmp_path / "ctc"
+    trained = train_head(corpus, encoder, out, head_options(layer="all"))
     assert "set aside p1" in capsys.readouterr().err
     assert trained.head.weights.shape == (encoder.layers + 1,)
     assert float(trained.head.weights.detach().abs().max()) > 0  # they began at 0
-    loaded = CtcRecogniser.load(tmp_path / "ctc", encoder)
+    loaded = CtcRecogniser.load(out, encoder)
     samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
     assert torch.equal(loaded.log_probs(samples), trained.log_probs(samples))
-    other_layer = head_options(layer="2")
     message = "made from other inputs .options.layer differs"
-    refused(message, train_head, corpus, encoder, tmp_path / "ctc", other_layer)
+    refused(message, train_head, corpus, encoder, out, head_options(layer="2"))
+    other_encoder = load_encoder(hubert_folder("group"))
+    refused("was made with the encoder", CtcRecogniser.load, out, other_encoder)
 
 
 # ---- evaluation while training
 
 
 @pytest.mark.slow
-def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
+def test_the_score_of_the_best_checkpoint_is_the_error_rate_of_the_head(
     mini_corpus, encoder, tmp_path
 ):
     root = replace_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], language="zh")
@@ -112,9 +102,6 @@ def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     )
     recogniser = train_head(root, encoder, tmp_path / "ctc", head)
     best = read_json(tmp_path / "ctc/card.json")["training"]["best"]
-    rows = read_lines(tmp_path / "ctc/checkpoints/log.jsonl")
-    error_rates = {row["step"]: row["eval_cer"] for row in rows if "eval_cer" in row}
-    assert best["step"] == min(error_rates, key=error_rates.get)
     data = load_corpus(root, "dev")
     records = sample_items(find_recorded_texts(data), head.evaluation)
     texts = [recogniser.transcribe(read_audio(data.path(r))).text for r in records]
@@ -131,7 +118,6 @@ def test_an_ngram_knows_the_training_texts_and_cascade_ctc_decodes_with_it(
 ):
     train_head(corpus, encoder, tmp_path / "ctc", head_options())
     without_ngram = load_recogniser(tmp_path, "ctc", encoder)
-    assert (without_ngram.name, without_ngram.decoder) == ("ctc-greedy", None)
     ngram_options = TrainNgram(
         corpus=corpus,
         encoder="",
@@ -144,17 +130,14 @@ def test_an_ngram_knows_the_training_texts_and_cascade_ctc_decodes_with_it(
     card = train_and_tune_ngram(ngram_options, encoder)
     assert len(card["tried"]) == 2 * 2
     assert card["wer"] == min(row["wer"] for row in card["tried"])
-    weights = {name: card["decoding"][name] for name in ("lm_weight", "word_score")}
-    assert weights | {"wer": card["wer"]} in card["tried"]
     with untouched(tmp_path / "ctc"):
         train_and_tune_ngram(ngram_options, encoder)
     beam, greedy = (load_recogniser(tmp_path, name, encoder) for name in ("ctc", "ctc-greedy"))
     texts = [spell(r.text, beam.vocabulary) for r in load_corpus(corpus, "train").records]
     assert set(beam.decoder.model.words) - set(SPECIAL) == set(" ".join(texts).split())
-    assert (beam.name, greedy.name) == ("ctc", "ctc-greedy")
     assert beam.card["decoding"] == card["decoding"]
-    assert greedy.decoder is None
-    assert greedy.card == without_ngram.card
+    for recogniser in (without_ngram, greedy):
+        assert (recogniser.name, recogniser.decoder) == ("ctc-greedy", None)
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():

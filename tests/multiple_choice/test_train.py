@@ -18,11 +18,10 @@ from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_c
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
-from speechssl.textlm.symbols import special_ids
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.timing import RunLength
 
-from ..files import read_lines, refused, untouched, write_corpus
+from ..files import refused, untouched, write_corpus
 
 K = 6
 LICENCES = {"licences": {"trained_on": [], "contains": []}}
@@ -38,13 +37,8 @@ def options(**changes):
     return ChoiceOptions(**small | changes)
 
 
-def train_on_words(corpus, out, qa, read="text", start=None):
-    train_choice(TrainChoice(corpus=corpus, out=out, read=read, start=start, qa=qa))
-
-
-def train_on_units(corpus, units, out, qa, start=None):
-    places = {"corpus": corpus, "units": units, "out": out, "start": start}
-    train_choice(TrainChoice(**places, assignment="random", qa=qa))
+def train(corpus, out, qa, **inputs):
+    train_choice(TrainChoice(corpus=corpus, out=out, qa=qa, **inputs))
 
 
 @pytest.fixture
@@ -79,119 +73,65 @@ def corpus(tmp_path, text_encoder, tokenizer, monkeypatch):
     return root
 
 
-def compute_set_accuracy(folder, corpus):
-    model, layout, _ = load_choice(folder)
-    codec = TextCodec(load_tokenizer(folder))
-    examples, _ = make_text_examples(load_corpus(corpus, "train"), codec, layout, "text")
-    scores = ChoiceReader(model, layout).score_many([e.choice for e in examples])
-    exact = []
-    for log_probs, example in zip(scores, examples, strict=True):
-        exact.append(choose_options(log_probs, len(example.correct)) == example.correct)
-    return np.mean(exact)
-
-
 def test_a_model_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path):
-    train_on_words(corpus, tmp_path / "out", options(), read="given")
-    card = read_json(tmp_path / "out/card.json")
+    out = tmp_path / "out"
+    train(corpus, out, options(), read="given")
+    card = read_json(out / "card.json")
     assert card["what"] == "multiple choice on words"
-    assert card["read"] == "given"
-    assert card["examples"] == 8
-    assert card["left_out"] == 0
-    assert card["corpus"] == {"corpus": "toy"}
+    assert (card["examples"], card["left_out"]) == (8, 0)
     assert card["licences"]["trained_on"] == ["toy, licence not known"]
     assert card["data"] == data_hash(corpus, "train")
-    with untouched(tmp_path / "out"):
-        train_on_words(corpus, tmp_path / "out", options(), read="given")
-    message = r"other inputs \(.*read"
-    refused(message, train_on_words, corpus, tmp_path / "out", options(), read="text")
+    with untouched(out):
+        train(corpus, out, options(), read="given")
+    refused(r"other inputs \(.*read", train, corpus, out, options(), read="text")
 
 
-# ---- training from a reader
-
-
-def test_training_starts_from_a_model_of_choices(corpus, tmp_path):
-    train_on_words(corpus, tmp_path / "first", options())
-    train_on_words(corpus, tmp_path / "second", options(), start=tmp_path / "first")
-    start = read_json(tmp_path / "second/card.json")["start"]
-    assert start == read_json(tmp_path / "first/card.json")["weights"]
-
-
-def test_training_starts_from_a_reader_of_spans(corpus, tmp_path, text_encoder, tokenizer):
-    reader = tmp_path / "text-qa"
+def test_training_starts_from_a_reader_of_spans_or_of_choices(
+    corpus, tmp_path, text_encoder, tokenizer
+):
+    reader, first, second = (tmp_path / name for name in ("text-qa", "first", "second"))
     model = SpanModel(text_encoder(), nn.Embedding(len(tokenizer), 32))
     layout = Layout(*special_tokens(tokenizer))
     save_reader(reader, model, layout, {"what": "text QA"} | LICENCES)
     tokenizer.save_pretrained(reader)
-    train_on_words(corpus, tmp_path / "out", options(), start=reader)
-    start = read_json(tmp_path / "out/card.json")["start"]
-    assert start == read_json(reader / "card.json")["weights"]
+    for start, out in ((reader, first), (first, second)):
+        train(corpus, out, options(), start=start)
+        weights = read_json(start / "card.json")["weights"]
+        assert read_json(out / "card.json")["start"] == weights
 
 
-# ---- units
-
-
-@pytest.fixture
-def units(corpus, save_units):
-    """The folder of the units of every recording but the second option of q1."""
+def test_a_model_is_trained_on_units_and_a_question_without_some_is_left_out(
+    corpus, save_units, tmp_path, capsys
+):
     data = load_corpus(corpus, "train")
     rng = np.random.default_rng(0)
     names = [*data.passages]
     for question in data.questions:
         names += [question.id, *question.option_ids]
-    runs = {}
-    for name in names:
-        units = rng.integers(0, K, 60 if name in data.passages else 9)
-        runs[name] = RunLength.of_frames(np.repeat(units, 2))
+    runs = {name: RunLength.of_frames(rng.integers(0, K, 60)) for name in names}
     del runs["q1:option-1"]
-    return save_units(runs, {"codebook": "b", "corpus": data_hash(corpus, "train")})
-
-
-def test_a_model_is_trained_on_units_and_a_question_without_some_is_left_out(
-    corpus, units, tmp_path, capsys
-):
-    train_on_units(corpus, units, tmp_path / "out", options(random_units=0.1))
-    model, layout, card = load_choice(tmp_path / "out")
-    assert layout.cls == K
-    assert model.embedding.num_embeddings == K + 3
-    assert card["units"]["codebook"] == "b"
-    assert card["examples"] == 7
-    assert card["left_out"] == 1
+    units = save_units(runs, {"codebook": "b", "corpus": data_hash(corpus, "train")})
+    out = tmp_path / "out"
+    train(corpus, out, options(random_units=0.1), units=units, assignment="random")
+    model, layout, card = load_choice(out)
+    assert (layout.cls, model.embedding.num_embeddings) == (K, K + 3)
+    assert (card["examples"], card["left_out"]) == (7, 1)
     assert "set aside q1: no units of q1:option-1" in capsys.readouterr().err
 
 
-def test_training_on_units_starts_from_a_reader_of_the_same_units_and_of_no_others(
-    corpus, units, tmp_path, text_encoder
-):
-    layout = Layout(*special_ids(K))
-    for codebook in ("b", "c"):
-        model = SpanModel(text_encoder(), nn.Embedding(K + 3, 32))
-        save_reader(
-            tmp_path / codebook, model, layout, {"units": {"codebook": codebook}} | LICENCES
-        )
-    train_on_units(corpus, units, tmp_path / "out", options(), start=tmp_path / "b")
-    message = "c was trained on other units"
-    out = tmp_path / "refused"
-    refused(message, train_on_units, corpus, units, out, options(), start=tmp_path / "c")
-    assert not out.exists()
-
-
-# ---- evaluation while training
-
-
 @pytest.mark.slow
-def test_the_model_is_the_checkpoint_with_the_best_set_accuracy(corpus, tmp_path):
+def test_a_tiny_corpus_is_learnt_whole_and_scored_in_training(corpus, tmp_path):
     shutil.copytree(corpus / "train", corpus / "dev")
+    out = tmp_path / "out"
     evaluation = EvalOptions(eval_every=5, eval_split="dev", eval_items=0, patience=3)
     qa = options(training=training(60, 5e-3), batch=8, windows=0, evaluation=evaluation)
-    train_on_words(corpus, tmp_path / "out", qa)
-    facts = read_json(tmp_path / "out/card.json")["training"]
-    scores = {}
-    for row in read_lines(tmp_path / "out/checkpoints/log.jsonl"):
-        if "eval_set_accuracy" in row:
-            scores[row["step"]] = row["eval_set_accuracy"]
-    best = facts["best"]
-    assert best["step"] == max(scores, key=scores.get)
-    assert best["score"] == 1  # the tiny corpus is learnt whole
-    assert compute_set_accuracy(tmp_path / "out", corpus) == 1
-    assert facts["steps"] == best["step"] + 3 * 5  # patience: three evaluations, five steps apart
-    assert facts["steps"] < 60
+    train(corpus, out, qa)
+    facts = read_json(out / "card.json")["training"]
+    assert facts["best"]["score"] == 1
+    assert facts["steps"] < 60  # patience ended it
+    model, layout, _ = load_choice(out)
+    codec = TextCodec(load_tokenizer(out))
+    examples, _ = make_text_examples(load_corpus(corpus, "train"), codec, layout, "text")
+    scores = ChoiceReader(model, layout).score_many([e.choice for e in examples])
+    for log_probs, example in zip(scores, examples, strict=True):
+        assert choose_options(log_probs, len(example.correct)) == example.correct
