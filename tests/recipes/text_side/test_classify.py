@@ -18,20 +18,14 @@ from ...files import untouched, write_lines
 def run_classify(
     data, encoder, results, *, arm="bert", assignment="own", steps=2, length=16, eval_every=0
 ):
-    options = Classify(
-        data=data,
-        encoder=str(encoder),
-        results=results,
-        arm=arm,
-        assignment=assignment,
-        batch=8,
-        length=length,
-        eval_every=eval_every,
-        training=TrainingOptions(
-            steps=steps, learning_rate=3e-3, warmup_steps=1, bf16=False, save_every=50
-        ),
+    schedule = {"learning_rate": 3e-3, "warmup_steps": 1, "bf16": False, "save_every": 50}
+    training = TrainingOptions(steps=steps, **schedule)
+    options = {"arm": arm, "assignment": assignment, "length": length, "eval_every": eval_every}
+    classify(
+        Classify(
+            data=data, encoder=str(encoder), results=results, batch=8, training=training, **options
+        )
     )
-    classify(options)
 
 
 def write_task(folder, make_line, test):
@@ -90,15 +84,8 @@ def test_a_run_leaves_the_answer_to_every_item_and_is_not_repeated(pairs, checkp
 @pytest.mark.slow
 def test_symbols_are_learnt_on_rows_of_an_encoder(genes, checkpoint, tmp_path):
     for arm in ("random", "scratch"):
-        run_classify(
-            genes,
-            checkpoint("BERT"),
-            tmp_path / "r",
-            arm=arm,
-            assignment=arm,
-            steps=60,
-            length=14,
-        )
+        start = {"arm": arm, "assignment": arm}
+        run_classify(genes, checkpoint("BERT"), tmp_path / "r", steps=60, length=14, **start)
     values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
     assert set(values) == {"random", "scratch"}
     assert values["random"] > 80

@@ -123,7 +123,7 @@ def read_gain(results):
     return gain
 
 
-def test_runs_on_disk_become_tables(results):
+def test_runs_on_disk_become_tables_and_gains_rows_which_another_baseline_replaces(results):
     claims, scores, gains, frozen = make_tables(Gains(results=results))
     _, _, start, published, ours, judgement = claims.rows[0]
     assert (start, published) == ("order: nested against scratch", "most of English's")
@@ -133,9 +133,6 @@ def test_runs_on_disk_become_tables(results):
     assert gains.rows[0][1].startswith("+50.0 [+")
     assert frozen.rows[1] == ("frozen, published", 38.4)
 
-
-def test_gains_become_rows_once(results):
-    make_tables(Gains(results=results))
     gain = read_gain(results)
     assert (gain.task, gain.encoder, gain.value) == ("order", "nested", 50.0)
     assert gain.card == "over scratch"
@@ -143,10 +140,6 @@ def test_gains_become_rows_once(results):
     rows = read_rows(results / "results.jsonl")
     make_tables(Gains(results=results))
     assert read_rows(results / "results.jsonl") == rows
-
-
-def test_gains_over_another_baseline_replace_the_rows(results):
-    make_tables(Gains(results=results))
     make_tables(Gains(results=results, baseline="nested"))
     gain = read_gain(results)
     assert (gain.encoder, gain.card) == ("scratch", "over nested")

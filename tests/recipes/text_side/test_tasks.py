@@ -3,7 +3,6 @@ and tasks of symbols are made of what packages carry."""
 
 from importlib import util
 from itertools import combinations, product
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -45,10 +44,8 @@ def texts(tmp_path):
 
 def make_tasks(texts, seed=0):
     """Make sentence tasks; return their folder."""
-    out = texts.parent / "tasks"
-    make_sentence_tasks(
-        SentenceTasks(source=texts, out=out, train=40, test=10, topics=3, seed=seed)
-    )
+    out, sizes = texts.parent / "tasks", {"train": 40, "test": 10, "topics": 3}
+    make_sentence_tasks(SentenceTasks(source=texts, out=out, **sizes, seed=seed))
     return out
 
 
@@ -63,7 +60,7 @@ def parse_last(text):
     return text.split()[-1].rstrip(".").split("x")
 
 
-def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
+def test_tasks_of_text_hold_what_they_say_share_no_document_and_are_made_once(texts):
     out = make_tasks(texts)
     for name in ("order", "overlap"):
         lines = {split: read_lines(out / name / f"{split}.jsonl") for split in SPLITS}
@@ -87,78 +84,55 @@ def test_tasks_of_text_hold_what_they_say_and_share_no_document(texts):
     assert all(e.pair is None for e in topic.splits["train"])
     assert not {e.text for e in topic.splits["train"]} & {e.text for e in topic.splits["test"]}
 
-
-def test_tasks_of_text_are_not_made_again_with_another_seed(texts):
-    out = make_tasks(texts)
     with untouched(out):
         make_tasks(texts)
     refused("made from other inputs", make_tasks, texts, seed=1)
 
 
-class GlueCase(NamedTuple):
-    """A task of GLUE as it is published, and what is read from it."""
-
-    rows: list[str]  # of dev
-    pair: tuple[str, str | None]  # texts of the first row
-    metric: str
-    classes: int
-    head: str = ""
-
-
+# task of GLUE -> head and rows of dev as they are published; texts of the first row, metric and
+# number of classes that are read
 SENTENCES = ("A.", "B.")
 GLUE = {
-    "CoLA": GlueCase(
-        rows=["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."],
-        pair=("He ran.", None),
-        metric=MCC,
-        classes=2,
+    "CoLA": ("", ["a\t1\t\tHe ran.", "a\t0\t*\tRan he the."], ("He ran.", None), MCC, 2),
+    "SST-2": (
+        "sentence\tlabel",
+        ['a "fine film\t1', "dull\t0"],
+        ('a "fine film', None),
+        ACCURACY,
+        2,
     ),
-    "SST-2": GlueCase(
-        head="sentence\tlabel",
-        rows=['a "fine film\t1', "dull\t0"],
-        pair=('a "fine film', None),
-        metric=ACCURACY,
-        classes=2,
+    "STS-B": (
+        "x\tsentence1\tsentence2\tscore",
+        ["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"],
+        SENTENCES,
+        SPEARMAN,
+        0,
     ),
-    "RTE": GlueCase(
-        head="index\tsentence1\tsentence2\tlabel",
-        rows=["0\tA.\tB.\tentailment", "1\tC.\tD.\tnot_entailment"],
-        pair=SENTENCES,
-        metric=ACCURACY,
-        classes=2,
-    ),
-    "STS-B": GlueCase(
-        head="x\tsentence1\tsentence2\tscore",
-        rows=["0\tA.\tB.\t4.5", "1\tC.\tD.\t0.0"],
-        pair=SENTENCES,
-        metric=SPEARMAN,
-        classes=0,
-    ),
-    "MNLI": GlueCase(
-        head="i\tsentence1\tsentence2\tgold_label",
-        rows=["0\tA.\tB.\tneutral", "1\tA.\tB.\tentailment", "2\tA.\tB.\tcontradiction"],
-        pair=SENTENCES,
-        metric=ACCURACY,
-        classes=3,
+    "MNLI": (
+        "i\tsentence1\tsentence2\tgold_label",
+        ["0\tA.\tB.\tneutral", "1\tA.\tB.\tentailment", "2\tA.\tB.\tcontradiction"],
+        SENTENCES,
+        ACCURACY,
+        3,
     ),
 }
 
 
 @pytest.mark.parametrize("name", GLUE)
 def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
-    case, folder = GLUE[name], tmp_path / name
-    head = [case.head] if case.head else []
+    (head, rows, pair, metric, classes), folder = GLUE[name], tmp_path / name
+    heads = [head] if head else []
     folder.mkdir()
     dev = folder / ("dev_matched.tsv" if name == "MNLI" else "dev.tsv")
-    dev.write_text("\n".join([*head, *case.rows]) + "\n")
-    (folder / "train.tsv").write_text("\n".join([*head, *case.rows * 10]) + "\n")
+    dev.write_text("\n".join([*heads, *rows]) + "\n")
+    (folder / "train.tsv").write_text("\n".join([*heads, *rows * 10]) + "\n")
     task = load_task(folder)
-    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == case.pair
+    assert (task.splits["test"][0].text, task.splits["test"][0].pair) == pair
     # a tenth of the training set is dev; the published dev set is the test set
-    assert len(task.splits["train"]) == 9 * len(case.rows)
-    assert len(task.splits["dev"]) == len(case.rows)
-    assert task.metric == case.metric
-    assert len(task.classes) == case.classes
+    assert len(task.splits["train"]) == 9 * len(rows)
+    assert len(task.splits["dev"]) == len(rows)
+    assert task.metric == metric
+    assert len(task.classes) == classes
     dev.write_text("nothing\tof\tit\n")
     refused("GLUE", load_task, folder)
 
