@@ -18,14 +18,20 @@ from ...files import untouched, write_lines
 def run_classify(
     data, encoder, results, *, arm="bert", assignment="own", steps=2, length=16, eval_every=0
 ):
-    schedule = {"learning_rate": 3e-3, "warmup_steps": 1, "bf16": False, "save_every": 50}
-    training = TrainingOptions(steps=steps, **schedule)
-    options = {"arm": arm, "assignment": assignment, "length": length, "eval_every": eval_every}
-    classify(
-        Classify(
-            data=data, encoder=str(encoder), results=results, batch=8, training=training, **options
-        )
+    options = Classify(
+        data=data,
+        encoder=str(encoder),
+        results=results,
+        arm=arm,
+        assignment=assignment,
+        batch=8,
+        length=length,
+        eval_every=eval_every,
+        training=TrainingOptions(
+            steps=steps, learning_rate=3e-3, warmup_steps=1, bf16=False, save_every=50
+        ),
     )
+    classify(options)
 
 
 def write_task(folder, make_line, test):

@@ -144,8 +144,18 @@ def test_every_task_is_scored_with_its_floors_on_the_same_examples(checkpoint, t
 
 def test_the_learning_rate_is_the_best_on_dev_and_the_card_says_so(checkpoint, tmp_path):
     rates = (1e-9, 3e-3, 2e-9)  # the others are too low to learn
-    full = {"learning_rates": rates, "arm": "full", "trained": "all", "length": 1, "batch": 16}
-    compute(make_options("bit-xor", tmp_path, checkpoint("BERT"), steps=60, **full))
+    options = make_options(
+        "bit-xor",
+        tmp_path,
+        checkpoint("BERT"),
+        learning_rates=rates,
+        arm="full",
+        trained="all",
+        steps=60,
+        length=1,
+        batch=16,
+    )
+    compute(options)
     card = read_json(tmp_path / "runs/bit-xor/full-0/scores.json")
     scores = {line["learning_rate"]: line["score"] for line in card["sweep"]}
     assert tuple(scores) == rates

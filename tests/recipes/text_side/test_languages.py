@@ -61,18 +61,33 @@ def texts(tmp_path_factory):
 def bilingual(texts, tmp_path_factory):
     """The folder of an encoder with two layers that was pre-trained on both texts."""
     out = tmp_path_factory.mktemp("pretrained") / "out"
-    sizes = {"layers": 2, "width": 16, "heads": 2, "length": 16, "batch": 4, "vocabulary": 120}
-    training = TrainingOptions(steps=3, learning_rate=1e-3, warmup_steps=1, bf16=False)
-    first, second = texts
-    pretrain_text(PretrainText(out=out, text=first, second_text=second, training=training, **sizes))
+    options = PretrainText(
+        out=out,
+        text=texts[0],
+        second_text=texts[1],
+        layers=2,
+        width=16,
+        heads=2,
+        length=16,
+        batch=4,
+        vocabulary=120,
+        training=TrainingOptions(steps=3, learning_rate=1e-3, warmup_steps=1, bf16=False),
+    )
+    pretrain_text(options)
     return out / "encoder"
 
 
 @pytest.fixture
 def language_options(texts, bilingual):
     """Options of all programs that read two languages."""
-    sizes = {"length": 16, "batch": 2}
-    return {"first": texts[0], "second": texts[1], "encoder": str(bilingual)} | sizes
+    first, second = texts
+    return {
+        "first": first,
+        "second": second,
+        "encoder": str(bilingual),
+        "length": 16,
+        "batch": 2,
+    }
 
 
 # ---- ranks

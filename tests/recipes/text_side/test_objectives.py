@@ -156,9 +156,16 @@ def make_causal(kind):
     if kind == "gpt2":
         model = objectives.make_gpt2(vocabulary=50, layers=1, width=16, heads=2, positions=32)
     else:
-        sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "ffn_dim": 32}
-        sizes |= {"num_attention_heads": 2, "word_embed_proj_dim": 8}
-        model = AutoModelForCausalLM.from_config(OPTConfig(**sizes, max_position_embeddings=32))
+        config = OPTConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            ffn_dim=32,
+            word_embed_proj_dim=8,
+            max_position_embeddings=32,
+        )
+        model = AutoModelForCausalLM.from_config(config)
     width = model.get_input_embeddings().embedding_dim
     objectives.set_rows(model, 0.1 * torch.randn(ROWS, width), special=BOUNDARY)
     return model

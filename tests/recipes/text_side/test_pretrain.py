@@ -18,9 +18,15 @@ from textside.objectives import make_source
 
 from ...files import contents, same_files, untouched
 
-# options of PretrainText
-SIZE = {"layers": 1, "width": 16, "heads": 2, "positions": 24, "vocabulary": 120}
-SIZE |= {"length": 16, "batch": 2}
+SIZE = {  # options of PretrainText
+    "layers": 1,
+    "width": 16,
+    "heads": 2,
+    "positions": 24,
+    "length": 16,
+    "batch": 2,
+    "vocabulary": 120,
+}
 
 
 def pretrain(out, **options):
@@ -81,9 +87,14 @@ def test_a_finished_encoder_is_trained_further_as_if_in_one_go(
         options["like"] = str(checkpoint(options["like"]))
 
     def train(out, steps):
-        # the schedule is that of four steps
-        schedule = {"learning_rate": 1e-2, "warmup_steps": 1, "horizon": 4}
-        training = TrainingOptions(steps=steps, **schedule, save_every=3, bf16=False)
+        training = TrainingOptions(
+            steps=steps,
+            learning_rate=1e-2,
+            warmup_steps=1,
+            horizon=4,  # the schedule is that of four steps
+            save_every=3,
+            bf16=False,
+        )
         return pretrain(tmp_path / out, training=training, **options)
 
     in_one_go = train("in-one-go", 4)

@@ -40,8 +40,14 @@ SMALL = {"line": 3, "plane": 2, "windows": 2, "eval_split": "train"}  # options 
 
 
 def make_qa_options(encoder, learning_rate=1e-3, steps=2, seed=0):
-    few = {"warmup_steps": 0, "log_every": 1, "bf16": False}
-    training = TrainingOptions(steps, learning_rate, seed=seed, **few)
+    training = TrainingOptions(
+        steps=steps,
+        learning_rate=learning_rate,
+        warmup_steps=0,
+        log_every=1,
+        bf16=False,
+        seed=seed,
+    )
     return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
 
 
@@ -166,13 +172,18 @@ def test_a_curve_ends_in_the_mean_of_the_items_and_those_without_units_are_wrong
         return {name: runs for name, runs in load_units(folder).items() if name != lacking}
 
     monkeypatch.setattr(plateau, "load_units", load_others)
-    scored = {"eval_split": "train", "eval_every": 2}
     for seed, arm in product((0, 1), ("scratch", "random")):
-        qa = make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4)
-        start = {"arm": arm, "assignment": arm, "qa": qa}
-        plateau.measure_plateau(
-            plateau.Plateau(corpus=corpus, units=units, results=results, **start, **scored)
+        options = plateau.Plateau(
+            corpus=corpus,
+            units=units,
+            results=results,
+            arm=arm,
+            assignment=arm,
+            eval_split="train",
+            eval_every=2,
+            qa=make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4),
         )
+        plateau.measure_plateau(options)
     scores = read_json(results / "runs/dual/random-0/scores.json")
     shares = [share for _, share in scores["items"].values()]
     assert len(shares) == 3

@@ -126,8 +126,14 @@ def test_a_bigram_counts_pairs_of_units():
 UNITS = {"one": [0, 1, 2], "two": [3, 4, 3], "ten": [5, 1, 5]}  # of words, whoever says them
 SYMBOLS = 6
 VOICES = ("a", "b", "c")
-PROBE = dict.fromkeys(("units", "spoken_words", "word_units", "results"), Path("folder"))
-PROBE |= {"model": "bigram", "arm": "x"}  # options of Probe
+PROBE = {  # options of Probe
+    "model": "bigram",
+    "units": Path("u"),
+    "spoken_words": Path("w"),
+    "word_units": Path("w"),
+    "results": Path("r"),
+    "arm": "x",
+}
 
 
 def list_spoken_words():
@@ -217,9 +223,19 @@ def word_units(save_units, tmp_path):
 
 
 def test_a_bigram_is_probed_as_a_floor(word_units, tmp_path):
-    folders = {"units": tmp_path / "units", "spoken_words": tmp_path / "words"}
-    folders |= {"word_units": word_units, "results": tmp_path / "results"}
-    probe(Probe(**PROBE | folders, split="train", ways=2, shots=1, queries=5))
+    options = Probe(
+        model="bigram",
+        units=tmp_path / "units",
+        spoken_words=tmp_path / "words",
+        word_units=word_units,
+        results=tmp_path / "results",
+        arm="text",
+        split="train",
+        ways=2,
+        shots=1,
+        queries=5,
+    )
+    probe(options)
     rows = {row.task: row for row in read_rows(tmp_path / "results/results.jsonl")}
     recording, edge = [0, 1, 2, 0, 1, 2], SYMBOLS
     counts = np.ones((SYMBOLS + 1, SYMBOLS + 1))
