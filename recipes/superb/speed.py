@@ -23,7 +23,6 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cli import script
 from speechssl.data.superb import DOCUMENTS
-from speechssl.errors import InputError
 from speechssl.eval.superb_plan import ALL, TaskPart, load_frozen, make_plan
 from speechssl.eval.superb_scores import choose_layer
 from speechssl.options import Count, argument, group, option
@@ -72,15 +71,9 @@ class TaskTiming:
         return self.updates * self.online_step
 
 
-def time_superb(o: SuperbSpeed) -> list[dict[str, Any]]:
-    """Time the tasks, print the table, and return the rows of `o.out`."""
-    print(compare_cached(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets), o.turns))
-    return list_rows(o.out)
-
-
-def compare_cached(o: Superb, turns: int) -> str:
+def compare_cached(o: SuperbSpeed) -> list[dict[str, Any]]:
     """Compare training of heads from cached states with the same heads and the encoder in the loop,
-    on the same batches in turns; write rows `ratio_cached`, and return the table.
+    on the same batches in turns; print the table, and return the rows of `o.out`.
 
     The time of a benchmark is that of computing the cache and of all steps of a sweep, at the
     median of the timed ones; without a cache, that of all the steps with the encoder in each.
@@ -88,7 +81,7 @@ def compare_cached(o: Superb, turns: int) -> str:
     every layer is encoded anew, as by s3prl's program. The states are computed anew into a folder
     of their own, which is removed.
     """
-    plan, out = make_plan(o), o.out
+    plan, out = make_plan(Superb(out=o.out, encoders=(o.encoder,), sets=o.sets)), o.out
     name, where = next(iter(plan.encoders.items()))
     encoder = load_frozen(where, o.sets)
     # the first call of an encoder is slow
@@ -102,7 +95,7 @@ def compare_cached(o: Superb, turns: int) -> str:
             if task == QBE:
                 timings.append(time_terms(cache, parts[0]))
             else:
-                timings.append(time_heads(cache, parts[0], turns))
+                timings.append(time_heads(cache, parts[0], o.turns))
     ratios: dict[str, float] = {}
     lines = []
     for t in timings:
@@ -115,21 +108,8 @@ def compare_cached(o: Superb, turns: int) -> str:
     card = {"preset": o.sets.preset, "workers": o.sets.workers}
     rows = []
     for task, ratio in ratios.items():
-        row = Row(
-            task=task,
-            system=HEAD,
-            encoder=name,
-            condition="clean",
-            snr_db=None,
-            metric="ratio_cached",
-            value=ratio,
-            low=None,
-            high=None,
-            n=1,
-            seed=0,
-            card=card,
-        )
-        rows.append(row)
+        cell = (task, HEAD, name, "clean", None, "ratio_cached")
+        rows.append(Row(*cell, ratio, low=None, high=None, n=1, seed=0, card=card))
     append_rows(out / "results.jsonl", rows)
     columns = (
         "task",
@@ -143,7 +123,8 @@ def compare_cached(o: Superb, turns: int) -> str:
     )
     note = "Updates of a whole sweep of seven learning rates."
     title = "Heads from the cache beside the encoder in the loop"
-    return Table(title, columns, tuple(lines), note).text
+    print(Table(title, columns, tuple(lines), note).text)
+    return list_rows(out)
 
 
 def _format_totals(timings: list[TaskTiming]) -> tuple[str, ...]:
@@ -162,11 +143,7 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     start = time.perf_counter()
     loader = cache.loader(task)
     caching = time.perf_counter() - start  # little where another task has cached the states
-    if not isinstance(loader, CachedLoader):
-        raise InputError(
-            f"the hidden states of {part.task} do not fit on the disk; leave the "
-            "task out with --tasks"
-        )
+    assert isinstance(loader, CachedLoader), "the hidden states do not fit on the disk"
     durations: dict[str, list[float]] = {"cached": [], "online": []}  # seconds of each update
     with torch.random.fork_rng(devices=[]):
         trainers = {}
@@ -215,4 +192,4 @@ def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
 
 
 if __name__ == "__main__":
-    sys.exit(script(time_superb, SuperbSpeed))
+    sys.exit(script(compare_cached, SuperbSpeed))

@@ -100,13 +100,7 @@ def results(tmp_path):
     return tmp_path
 
 
-def read_gain(results):
-    """Return the only row of a gain, which is of task order."""
-    (gain,) = (row for row in read_rows(results / "results.jsonl") if row.metric == "gain")
-    return gain
-
-
-def test_runs_on_disk_become_tables_and_gains_rows_which_another_baseline_replaces(results):
+def test_runs_on_disk_become_tables_and_gains_become_rows_once(results):
     claims, scores, gains, frozen = make_tables(Gains(results=results))
     _, _, start, published, ours, judgement = claims.rows[0]
     assert (start, published) == ("order: nested against scratch", "most of English's")
@@ -116,16 +110,13 @@ def test_runs_on_disk_become_tables_and_gains_rows_which_another_baseline_replac
     assert gains.rows[0][1].startswith("+50.0 [+")
     assert frozen.rows[1] == ("frozen, published", 38.4)
 
-    gain = read_gain(results)
+    rows = read_rows(results / "results.jsonl")
+    (gain,) = (row for row in rows if row.metric == "gain")  # of task order
     assert (gain.task, gain.encoder, gain.value) == ("order", "nested", 50.0)
     assert gain.card == "over scratch"
     assert gain.low < 50 < gain.high
-    rows = read_rows(results / "results.jsonl")
     make_tables(Gains(results=results))
     assert read_rows(results / "results.jsonl") == rows
-    make_tables(Gains(results=results, baseline="nested"))
-    gain = read_gain(results)
-    assert (gain.encoder, gain.card) == ("scratch", "over nested")
 
 
 def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path):
