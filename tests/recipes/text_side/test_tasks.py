@@ -1,7 +1,6 @@
 """Sentence tasks are made of real text without leaks between splits, GLUE's are read as published,
 and tasks of symbols are made of what packages carry."""
 
-from importlib import util
 from itertools import combinations, product
 
 import numpy as np
@@ -9,15 +8,7 @@ import pytest
 
 from sentence_tasks import SentenceTasks, make_sentence_tasks
 from speechssl.errors import InputError
-from symbols import (
-    EXCERPT,
-    SymbolExample,
-    Symbols,
-    divide_examples,
-    fold_pitch,
-    make_symbols,
-    read_excerpts,
-)
+from symbols import SymbolExample, Symbols, divide_examples, make_symbols
 from textside.tasks import ACCURACY, MCC, SPEARMAN, SPLITS, load_task
 
 from ...files import read_lines, refused, untouched, write_lines
@@ -138,23 +129,6 @@ def test_tasks_of_glue_are_read_as_they_are_published(name, tmp_path):
 
 
 # ---- tasks of symbols
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not util.find_spec("music21"), reason="music21 is not here")
-def test_notes_of_a_score_sound_in_order(tmp_path):
-    score = tmp_path / "bach" / "two.abc"
-    score.parent.mkdir()
-    score.write_text("X:1\nM:4/4\nL:1/4\nK:C\n" + "C D [EG] c' | " * 60 + "\n")
-    excerpts = read_excerpts(score)
-    assert {excerpt.label for excerpt in excerpts} == {"bach"}
-    assert {len(excerpt.symbols) for excerpt in excerpts[:-1]} == {EXCERPT}
-    # C, D, E with G, and the high C; then from the beginning
-    first = list(excerpts[0].symbols[:10])
-    assert first == ["60", "|", "62", "|", "64", "67", "|", "84", "|", "60"]
-    assert [fold_pitch(pitch) for pitch in (20, 36, 60, 84, 85, 100)] == [44, 36, 60, 84, 73, 76]
-    (score.parent / "broken.mxl").write_text("no score")
-    assert read_excerpts(score.parent / "broken.mxl") == []
 
 
 SEQUENCES = ["".join(letters) for letters in product("ACG", repeat=3)]
