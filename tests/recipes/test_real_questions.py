@@ -15,7 +15,7 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import load_corpus
 from speechssl.stats import ItemScore, resample_cells
 
-from ..files import write_corpus
+from ..files import write_lines
 from .shared import ROOT, script
 
 SPLITS = ("train", "dev", "test")
@@ -79,11 +79,13 @@ def write_readings(root, articles):
     for article in range(articles):
         for paragraph in range(2):
             name = f"{article}_{paragraph}"
-            passages.append({"id": name, "audio": f"{name}.wav", "text": f"text {name}"})
+            spoken = {"audio": f"{name}.wav", "seconds": 9.0, "speaker": "ann", "language": "en"}
+            passages.append(spoken | {"id": name, "text": f"text {name}"})
             for n in range(1 + article % 3):
-                question = passages[-1] | {"id": f"{name}-{n}", "passage": name}
-                questions.append(question | {"text": f"what {n}", "answers": answers})
-    write_corpus(root, "train", passages=passages, questions=questions)
+                question = {"id": f"{name}-{n}", "passage": name, "text": f"what {n}"}
+                questions.append(spoken | question | {"answers": answers})
+    write_lines(root / "train/passages.jsonl", passages)
+    write_lines(root / "train/questions.jsonl", questions)
     for passage in passages:
         (root / passage["audio"]).touch()
     write_json(root / "card.json", {"synthetic": f"spoken by {root.name}"})
