@@ -691,7 +691,7 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
         planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)
         jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
         made = run_parallel(_make_recording, jobs, o.workers, f"synthesising {task}")
-        files = {}
+        files: dict[str, list[dict[str, Any]]] = {}
         for split, recordings in planned.items():
             files[split] = []
             for utterance in (made[p.id] for p in recordings):

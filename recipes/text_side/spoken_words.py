@@ -203,9 +203,8 @@ def make_spoken_words(o: SpokenWords) -> None:
             tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
             avoided = [token.lstrip("Ġ▁") for token in tokens]
         data = load_corpus(o.corpus, o.split)
-        counts: Counter[str] = Counter()
-        for record in (*data.passages.values(), *data.questions):
-            counts.update(re.findall(r"[a-z]+", record.written.lower()))
+        written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
+        counts = Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
         pairs = choose_pairs(counts, o.words, o.phones, avoided)
         lines = speak(pairs, voices, o.out)
         write_lines(o.out / MANIFEST, [asdict(line) for line in lines])
