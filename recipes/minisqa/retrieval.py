@@ -277,6 +277,33 @@ def parse_system(name: str) -> tuple[str, str, int | None]:
     return method, source, int(number) if number else None
 
 
+@dataclass(frozen=True)
+class SourceLoader:
+    """A loader holds the models that the sources of a model folder share."""
+
+    models: Path
+    encoder: Any  # None where all sources are in writing
+    extractor: Any  # of units; None where no source has units
+    language: str | None
+
+    def load(self, source: str) -> Source:
+        """Load a source. Raises InputError where the folder lacks it."""
+        if source in WRITTEN:
+            system = WRITTEN[source]
+            card = {"reads": source}
+            return Source(source, lambda record, _: given_words(system, record), card)
+        if source in (UNITS, TAUGHT):
+            extractor = self.extractor
+            if source == TAUGHT:  # smooths and joins units as its reader was trained
+                folder = self.models / TAUGHT
+                extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
+            encode = remember_last(extractor.units)
+            return Source(source, lambda _, samples: encode(samples), extractor.card)
+        recogniser = load_recogniser(self.models, source, self.encoder, self.language)
+        transcribe = remember_last(recogniser.transcribe)
+        return Source(recogniser.name, lambda _, samples: transcribe(samples), recogniser.card)
+
+
 def load_retrievers(
     models: Path,
     names: Sequence[str],
@@ -296,29 +323,14 @@ def load_retrievers(
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
         extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
-
-    def load_source(source: str) -> Source:
-        if source in WRITTEN:
-            system = WRITTEN[source]
-            return Source(source, lambda record, _: given_words(system, record), {"reads": source})
-        if source in (UNITS, TAUGHT):
-            units = extractor
-            if source == TAUGHT:  # smooths and joins units as its reader was trained
-                folder = models / TAUGHT
-                units = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
-            encode = remember_last(units.units)
-            return Source(source, lambda _, samples: encode(samples), units.card)
-        recogniser = load_recogniser(models, source, encoder, language)
-        transcribe = remember_last(recogniser.transcribe)
-        return Source(recogniser.name, lambda _, samples: transcribe(samples), recogniser.card)
-
+    loader = SourceLoader(models, encoder, extractor, language)
     # systems share sources and embedders
     sources: dict[str, Source] = {}
     embedders: dict[str, Embedder] = {}
     retrievers = []
     for method, source_name, n in requests:
         if source_name not in sources:
-            sources[source_name] = load_source(source_name)
+            sources[source_name] = loader.load(source_name)
         source = sources[source_name]
         card = {"method": method, "n": n, **source.card}
         score = partial(score_shared_terms, method, n)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import write_json
+from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
 from speechssl.data.records import load_corpus
 from speechssl.encoders.encoder import single_threaded
+from speechssl.errors import InputError
 from speechssl.options import Count, option
 from speechssl.synth.minisqa import SpokenSentences, speak_pairs
 from speechssl.units.features import load_extractor
@@ -44,6 +45,10 @@ def measure(o: Pairs) -> dict[str, Any]:
 
     The same-text distance and its AUC are of questions that two voices of the split speak.
     """
+    if read_json(o.source / "card.json").get("corpus") != "minisqa":
+        raise InputError(
+            f"{o.source} is not MiniSQA; give `speechssl units evaluate` other corpora"
+        )
     split = o.split or "test"
     corpus = load_corpus(o.source, split)
     language = next(iter(corpus.passages.values())).language

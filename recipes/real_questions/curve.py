@@ -14,6 +14,7 @@ training set has ten times the articles of dev, each with as many questions.
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +28,7 @@ from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.report.figures import add_legend, line_style, new_axes
 from speechssl.results import MUTED, Table, drawn_sentence, interval_text, save_figure
-from speechssl.stats import Estimate, ItemScore, combine_estimates, resample_cells
+from speechssl.stats import Estimate, Interval, ItemScore, combine_estimates, resample_cells
 
 # FF1 is predicted for so many times all questions; 10: about SQuAD's training set (87,599 : 7,649)
 MULTIPLES = (2, 4, 10)
@@ -67,14 +68,21 @@ def choose_part(parts: list[Part], divisor: int) -> Part:
     return min(parts, key=lambda part: abs(part.questions - wanted))
 
 
+def weigh_scores(xs: np.ndarray, at: float) -> np.ndarray:
+    """Return the weight of every score in the value at a place of the line of least squares.
+
+    xs: (S,) places of the scores -> (S,), sum 1.
+    """
+    centred = xs - xs.mean()
+    return 1 / len(xs) + (at - xs.mean()) * centred / (centred**2).sum()
+
+
 def predict_score(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate:
-    """Return the value at a place of the line of least squares, with a line for every resample of
-    the scores.
+    """Return the line's value at a place, with a line for every resample of the scores.
 
     xs: (S,) places of the S scores.
     """
-    centred = xs - xs.mean()
-    weights = 1 / len(xs) + (at - xs.mean()) * centred / (centred**2).sum()  # (S,), sum 1
+    weights = weigh_scores(xs, at)
 
     def weighted_sum(*values: np.ndarray) -> np.ndarray:
         return sum(weight * value for weight, value in zip(weights, values, strict=True))
@@ -112,6 +120,7 @@ def fit(out: Path, systems: list[str]) -> None:
     cards = [read_json(out / "models" / system / "card.json") for system in systems]
     part_of = {part.passages: part for part in list_parts(out)}
     parts = [part_of[card["passages"]] for card in cards]
+    check_alike(systems, cards, parts)
     scores = read_scores(out, systems)
     questions = np.array([part.questions for part in parts])
     everything = parts[-1].questions
@@ -150,6 +159,16 @@ def fit(out: Path, systems: list[str]) -> None:
     print(f"\nfigure: {out / 'curve.svg'}")
 
 
+def check_alike(systems: list[str], cards: Iterable[dict], parts: list[Part]) -> None:
+    """Refuse readers that differ in more than their data, and a single one, which gives no line."""
+    trainings = {(card["training"]["steps"], card.get("start")) for card in cards}
+    if len(trainings) > 1 or len(set(parts)) < max(len(parts), 2):
+        raise InputError(
+            f"the readers {', '.join(systems)} are no curve: they need equal steps, "
+            "one start and different data"
+        )
+
+
 def format_percent(score: Estimate, sign: str = "") -> str:
     return interval_text(score.interval.percent, sign)
 
@@ -173,7 +192,7 @@ def draw(
         ax.errorbar(
             questions,
             [v.value for v in measured],
-            [[v.value - v.low for v in measured], [v.high - v.value for v in measured]],
+            error_lengths(measured),
             linestyle="none",
             label="DUAL on dev, synthetic speech",
             **dots,
@@ -200,6 +219,13 @@ def draw(
         ax.set_ylabel("FF1 (%)")
         add_legend(figure)
         save_figure(figure, path)
+
+
+def error_lengths(intervals: list[Interval]) -> list[list[float]]:
+    """Return the lengths of error bars below and above the values, as matplotlib wants them."""
+    below = [v.value - v.low for v in intervals]
+    above = [v.high - v.value for v in intervals]
+    return [below, above]
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ TINY = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
-PACKAGES = ("torch", "torchaudio", "transformers", "s3prl", "openvino")
+PACKAGES = ("torch", "torchaudio", "transformers", "s3prl", "openvino", "onnxruntime")
 SHAPES: dict[str, dict[str, Any]] = {"base": {}, "large": LARGE, "tiny": TINY}
 # what ships, as `speechssl.checkpoints` finds it
 ENCODER = "people-en/encoder"

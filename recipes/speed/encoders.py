@@ -61,6 +61,8 @@ def list_contenders(shape: str, exp: Path) -> dict[Name, Callable[[], Run]]:
             engine = f"{OURS} through OpenVINO"
             loaders[engine, precision] = partial(_load_speechssl, shape, exp, precision, "openvino")
         loaders[OURS, precision] = partial(_load_speechssl, shape, exp, precision, "torch")
+    if find_spec("onnxruntime") and find_spec("onnx"):
+        loaders["ONNX Runtime", FP32] = partial(_load_onnxruntime, shape, exp)
     return loaders
 
 
@@ -99,7 +101,7 @@ class AllLayers(torch.nn.Module):
         super().__init__()
         self.inner = load_transformers(shape, exp)
         for module in self.inner.modules():
-            # so that no weight is computed from two others (weight normalisation) at every run
+            # ONNX has no weight that is computed from two others (weight normalisation)
             if parametrize.is_parametrized(module):
                 parametrize.remove_parametrizations(module, "weight")
 
@@ -127,6 +129,37 @@ def _load_openvino(shape: str, exp: Path, precision: str) -> Run:
     def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
         outputs = compiled[all_layers](x.numpy(), share_inputs=True)
         return [torch.from_numpy(outputs[i]) for i in range(len(outputs))]
+
+    return run
+
+
+def _load_onnxruntime(shape: str, exp: Path) -> Run:
+    import onnxruntime
+
+    path = exp / "checkpoints" / f"{shape}.onnx"
+    if not path.is_file():
+        network = AllLayers(shape, exp)
+        names = [f"layer_{n}" for n in range(network.inner.config.num_hidden_layers + 1)]
+        with warnings.catch_warnings(action="ignore"):
+            torch.onnx.export(
+                network,
+                (torch.randn(1, SAMPLE_RATE),),
+                path,
+                dynamo=False,
+                input_names=["samples"],
+                output_names=names,
+                dynamic_axes={"samples": {0: "batch", 1: "samples"}},
+            )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    # else its spinning threads slow down the contender that runs next
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    outputs = [output.name for output in session.get_outputs()]
+
+    def run(x: torch.Tensor, all_layers: bool) -> list[torch.Tensor]:
+        wanted = outputs if all_layers else outputs[-1:]
+        return [torch.from_numpy(y) for y in session.run(wanted, {"samples": x.numpy()})]
 
     return run
 

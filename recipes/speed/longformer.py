@@ -66,6 +66,11 @@ def main() -> None:
         model, tokenizer = load_text_encoder(o.encoder)
     except InputError as error:
         parser.error(str(error))
+    if model.config.model_type != "bert" or o.window < 2 or o.window % 2:
+        parser.error(
+            f"{o.encoder} must be a BERT (it is {model.config.model_type}), and "
+            "--window an even number from 2 on"
+        )
     make_longformer(model, o.window).save_pretrained(o.folder)
     tokenizer.save_pretrained(o.folder)
 

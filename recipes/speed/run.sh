@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Speed and exactness of speechssl, transformers, torchaudio, s3prl and OpenVINO, which take turns.
+# Speed and exactness of speechssl, transformers, torchaudio, s3prl, OpenVINO and ONNX Runtime, which take turns.
 # Run from the repository root, on an otherwise idle machine: ratios are more robust to other load than times, but not to any load.
 #   bash recipes/speed/run.sh                                           the published run (some hours of 2 cores)
 #   bash recipes/speed/run.sh recipes/speed/smoke.yaml exp/speed-smoke  the same in a minute, only to show that it runs

@@ -13,7 +13,7 @@ from speechssl.results import Row, Table, read_rows
 
 LABELS = {  # metric -> addition to the name of a system
     "x_realtime": "",
-    "ratio_fastest": ", over the fastest of transformers, torchaudio, s3prl",
+    "ratio_fastest": ", over the fastest of transformers, torchaudio, s3prl, ONNX Runtime",
     "ratio_openvino": ", over OpenVINO by itself",
     "share_of_limit": ", % of the limit",
 }

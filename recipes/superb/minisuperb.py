@@ -691,13 +691,9 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
         planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)
         jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
         made = run_parallel(_make_recording, jobs, o.workers, f"synthesising {task}")
-        files: dict[str, list[dict[str, Any]]] = {}
+        files = {}
         for split, recordings in planned.items():
-            files[split] = []
-            for utterance in (made[p.id] for p in recordings):
-                # labelled ones have a text even if it is empty
-                text = {"text": utterance.text} if utterance.labels else {}
-                files[split].append(sets.to_record(utterance) | text)
+            files[split] = [_make_line(made[p.id]) for p in recordings]
             if task == "asv" and split != "train":
                 pairs = pair_trials(split, recordings, o.seed)
                 files[f"{split}.trials"] = [asdict(pair) for pair in pairs]
@@ -710,6 +706,13 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
 
 def _make_recording(planned: Planned, folder: Path) -> Utterance:
     return planned.make(folder)
+
+
+def _make_line(utterance: Utterance) -> dict[str, Any]:
+    """Return the line of an utterance in a manifest. Labelled ones have a text even if it is
+    empty."""
+    text = {"text": utterance.text} if utterance.labels else {}
+    return sets.to_record(utterance) | text
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
+from speechssl.errors import InputError
 from speechssl.finetuning import METHODS
 from speechssl.options import argument
 from speechssl.results import (
@@ -61,7 +62,15 @@ Costs = dict[tuple[str, str], Cost]  # task, method -> cost
 
 
 def compare_methods(o: Devices) -> None:
-    """Tabulate trained parameters, score and time of every method on every task."""
+    """Print the table. Raises InputError where nothing was trained."""
+    print(make_method_table(o).text)
+
+
+def make_method_table(o: Devices) -> Table:
+    """Tabulate trained parameters, score and time of every method on every task.
+
+    Raises InputError where nothing was trained.
+    """
     folder = o.results / "devices"
     costs: Costs = {}
     notes = [
@@ -70,6 +79,11 @@ def compare_methods(o: Devices) -> None:
     ]
     notes += add_readers(costs, folder, o)
     notes += add_superb(costs, folder)
+    if not costs:
+        raise InputError(
+            f"{folder} has nothing that was trained with --trained; run "
+            "recipes/text_side with PARTS=5 first"
+        )
     metrics: dict[str, dict[str, None]] = {}  # task -> its metrics, in the order of reading
     for (task, _), cost in costs.items():
         metrics.setdefault(task, {}).update(dict.fromkeys(cost.scores))
@@ -87,7 +101,7 @@ def compare_methods(o: Devices) -> None:
     title = "What is trained: score, parameters, time"
     table = Table(title, tuple(columns), tuple(lines), " ".join(filter(None, notes)))
     write_json(o.results / "tables" / "devices.json", {"tables": [table.values]})
-    print(table.text)
+    return table
 
 
 def rank_method(method: str) -> tuple[int, str]:

@@ -32,9 +32,7 @@ class Gains:
 
     results: Path = argument(RESULTS)
     answers: tuple[Path, ...] = option((), "folders of `evaluate qa`")
-
-
-BASELINE = "scratch"  # the arm that gains are over
+    baseline: str = option("scratch", "arm that gains are over")
 
 
 def print_gains(o: Gains) -> None:
@@ -47,13 +45,18 @@ def make_tables(o: Gains) -> list[Table]:
     there is nothing."""
     all_runs = read_runs(o.results, o.answers)
     runs = [run for run in all_runs if not is_of_languages(run.task)]
-    scored = tables.estimate_gains(runs, BASELINE)
+    scored = tables.estimate_gains(runs, o.baseline)
+    card = f"over {o.baseline}"
     rows = []
     for (task, arm), gain in scored.gains.items():
         if is_share(scored.metrics.get(task, "")):  # the mean of the tasks has no entry
             cell = (task, HEAD, arm, CONDITION, None, GAIN)
-            rows.append(Row.from_interval(gain.interval, *cell, card=f"over {BASELINE}"))
-    append_rows(o.results / "results.jsonl", rows)
+            rows.append(Row.from_interval(gain.interval, *cell, card=card))
+
+    def is_outdated(row: Row) -> bool:
+        return row.metric == GAIN and row.card != card
+
+    append_rows(o.results / "results.jsonl", rows, outdated=is_outdated)
     made = [
         *judge_claims(all_runs),
         *tables.make_score_table(scored),

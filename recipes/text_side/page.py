@@ -42,14 +42,15 @@ class Page:
     results: Path = argument(RESULTS)
 
 
-def write_text_page(o: Page) -> None:
-    """Write `o.results`/report.html."""
+def write_text_page(o: Page) -> dict[str, str]:
+    """Write `o.results`/report.html, and return its path."""
     page = o.results / "report.html"
     with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
         lectures = read_lectures(o.results, rows)
         write_page(page, TITLE, [make_section(lectures)], describe_machine(), rows=rows)
     print(f"{page}: open it in a browser")
+    return {"page": str(page)}
 
 
 @dataclass(frozen=True)

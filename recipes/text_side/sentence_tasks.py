@@ -75,9 +75,7 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
             "the tasks need at least 3, one file each"
         )
     rng = np.random.default_rng(o.seed)
-    names = [list(documents)[i] for i in rng.permutation(len(documents))]
-    few = max(1, round(0.15 * len(names)))
-    parts = {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
+    parts = _split_documents(documents, rng)
     sizes = {"train": o.train, "dev": o.test, "test": o.test}
     lines = []
     for name, make in (("order", _make_order), ("overlap", _make_overlap)):
@@ -93,6 +91,15 @@ def write_tasks(text: Text, o: SentenceTasks) -> list[str]:
 def _keep_long(candidates: Sequence[str]) -> list[str]:
     """Keep the sentences of enough words."""
     return [sentence for sentence in candidates if len(sentence.split()) >= FEWEST]
+
+
+def _split_documents(
+    documents: Mapping[str, Paragraphs], rng: np.random.Generator
+) -> dict[str, list[str]]:
+    """Split the documents: about 70, 15 and 15 %, at least one each."""
+    names = [list(documents)[i] for i in rng.permutation(len(documents))]
+    few = max(1, round(0.15 * len(names)))
+    return {"dev": names[:few], "test": names[few : 2 * few], "train": names[2 * few :]}
 
 
 def _sample(items: Sequence[Any], count: int, rng: np.random.Generator) -> list[Any]:

@@ -197,15 +197,8 @@ def make_spoken_words(o: SpokenWords) -> None:
     options = {"words": o.words, "voices": o.voices, "phones": o.phones}
 
     def make() -> dict[str, Any]:
-        avoided = []
-        if o.avoid:
-            _, tokenizer = load_text_encoder(o.avoid)
-            tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
-            avoided = [token.lstrip("Ġ▁") for token in tokens]
-        data = load_corpus(o.corpus, o.split)
-        written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
-        counts = Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
-        pairs = choose_pairs(counts, o.words, o.phones, avoided)
+        avoided = list_real_words(o.avoid) if o.avoid else []
+        pairs = choose_pairs(count_words(o.corpus, o.split), o.words, o.phones, avoided)
         lines = speak(pairs, voices, o.out)
         write_lines(o.out / MANIFEST, [asdict(line) for line in lines])
         return {
@@ -218,6 +211,20 @@ def make_spoken_words(o: SpokenWords) -> None:
     card = run_once(o.out, inputs, options, make)
     count, spoken_by = card["words"], len(card["voices"])
     print(f"{o.out}: {count} words and as many non-words by {spoken_by} voices")
+
+
+def count_words(corpus: Path, split: str) -> Counter[str]:
+    """Count how often each word in Latin letters occurs."""
+    data = load_corpus(corpus, split)
+    written = [p.written for p in data.passages.values()] + [q.written for q in data.questions]
+    return Counter(word for text in written for word in re.findall(r"[a-z]+", text.lower()))
+
+
+def list_real_words(encoder: str) -> list[str]:
+    """List the words of the vocabulary of a text encoder."""
+    _, tokenizer = load_text_encoder(encoder)
+    tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
+    return [token.lstrip("Ġ▁") for token in tokens]
 
 
 def speak(pairs: Sequence[Pair], voices: Sequence[Voice], out: Path) -> list[SpokenWord]:

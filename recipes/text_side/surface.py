@@ -39,7 +39,7 @@ from speechssl.dual.options import QaOptions
 from speechssl.dual.train import make_unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, added_modules
-from speechssl.options import DEVICE, Count, Whole, argument, option
+from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
@@ -78,6 +78,12 @@ class Surface:
     device: str = option("auto", DEVICE)
     line: Count = option(21, "points of a line")
     plane: Count = option(9, "points of a plane along each of its axes; 1: no planes")
+    reach: Amount = option(
+        1.0, "how far random directions go, in both ways; 1 is as long as the weights themselves"
+    )
+    beyond: Weight = option(
+        0.5, "how far the line from start to end goes on at either end, as a share of its length"
+    )
     windows: Count = option(32, "windows of each split whose loss is taken")
     eval_split: str = option("dev", "the split beside that of training")
     seed: Whole = option(0, "seed of the random directions and of the windows")
@@ -87,8 +93,6 @@ Weights = dict[str, torch.Tensor]
 PATH, RANDOM, PLANE, PATH_PLANE = "path", "random", "plane", "path-plane"  # lines and planes
 KINDS = {"DUAL reader": "dual", "text QA": "text-qa"}  # `what` on the card -> kind of reader
 BATCH = 8  # B
-REACH = 1.0  # how far random directions go, in both ways; 1 is as long as the weights themselves
-BEYOND = 0.5  # how far the path goes on at either end, as a share of its length
 
 
 def measure_surface(o: Surface) -> None:
@@ -294,14 +298,14 @@ def measure_losses(
     path = {name: value.cpu() - start[name] for name, value in losses.end.items()}
     first_random = draw_direction(losses.end, 2 * o.seed)
     second_random = draw_direction(losses.end, 2 * o.seed + 1)
-    on_path = np.linspace(-BEYOND, 1 + BEYOND, o.line)
+    on_path = np.linspace(-o.beyond, 1 + o.beyond, o.line)
     on_path = np.unique(np.concatenate([on_path, [0.0, 1.0]]))  # with start and end themselves
-    around = np.unique(np.concatenate([np.linspace(-REACH, REACH, o.line), [0.0]]))
+    around = np.unique(np.concatenate([np.linspace(-o.reach, o.reach, o.line), [0.0]]))
     lines: dict[str, Any] = {PATH: {"at": on_path}, RANDOM: {"at": around}}
     planes: dict[str, Any] = {}
     if o.plane > 1:
-        grid = np.linspace(-REACH, REACH, o.plane)
-        reach = np.linspace(-BEYOND, 1 + BEYOND, o.plane)
+        grid = np.linspace(-o.reach, o.reach, o.plane)
+        reach = np.linspace(-o.beyond, 1 + o.beyond, o.plane)
         planes = {PLANE: {"x": grid, "y": grid}, PATH_PLANE: {"x": reach, "y": grid}}
     with tqdm(desc="loss surface", unit="point") as bar:
         for part, arrays in (lines | planes).items():

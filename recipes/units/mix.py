@@ -56,7 +56,11 @@ def distort_recording(source: Path, target: Path, name: str, options: Namespace)
 def parse_article(passage: Passage) -> str:
     """Return "12" of "flite-12_3": `speechssl prepare squad` calls passages ARTICLE_PARAGRAPH."""
     match = re.search(r"(\d+)_\d+$", passage.id)
-    assert match, f"{passage.id} is not called ARTICLE_PARAGRAPH"
+    if match is None:
+        sys.exit(
+            f"speechssl: the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out "
+            "--articles"
+        )
     return match[1]
 
 

@@ -19,6 +19,8 @@ from speechssl.data.superb import (
     SPLITS_OF,
     load_labelled,
     load_set,
+    load_trials,
+    speakers_of,
 )
 from speechssl.signal import active_level, rms_level
 from speechssl.synth.minisqa import speakers
@@ -30,6 +32,7 @@ pytest.importorskip(
     "espeakng_loader", reason=('the synthesiser needs: pip install "speechssl[synth]"')
 )
 
+LABELLED = ("ks", "ic", "sid", "style")
 # task -> utterances of train (qbe: documents), dev and test
 SIZES = {task: (8, 3, 3) for task in minisuperb.USUAL_SIZES}
 SIZES |= {"ks": (12, 3, 12), "sid": (40, 3, 3), "ic": (31, 3, 3)}  # every class, once in train
@@ -135,15 +138,25 @@ FIELDS = {  # task -> further fields of a line; of other tasks text and labels
 }
 
 
+def load(corpus, task):
+    folder = corpus / task
+    return load_labelled(folder) if task in LABELLED else load_set(folder, task)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", SIZES)
-def test_a_set_has_its_sizes_its_fields_and_recordings_as_long_as_their_lines_say(corpus, task):
-    folder = corpus / task
+def test_a_set_has_its_sizes_and_the_fields_of_its_task(corpus, task):
+    splits = load(corpus, task).splits
+    assert tuple(len(splits[split]) for split in SPLITS_OF.get(task, SPLITS)) == SIZES[task]
     fields = USUAL_FIELDS | FIELDS.get(task, {"text", "labels"})
-    data = load_set(folder, task) if task in FIELDS else load_labelled(folder)
-    assert tuple(len(data.splits[split]) for split in SPLITS_OF.get(task, SPLITS)) == SIZES[task]
-    for line in read_lines(folder / "test.jsonl"):
+    for line in read_lines(corpus / task / "test.jsonl"):
         assert set(line) == fields
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", SIZES)
+def test_recordings_are_as_long_as_their_lines_say(corpus, task):
+    data = load(corpus, task)
     for utterances in data.splits.values():
         for utterance in utterances:
             samples = read_audio(data.path(utterance))
@@ -151,6 +164,20 @@ def test_a_set_has_its_sizes_its_fields_and_recordings_as_long_as_their_lines_sa
             assert utterance.seconds >= (1.0 if task == "ks" else 0.3)
             if utterance.labels.get("keyword") == "silence":
                 assert 0.005 < np.abs(samples).max() < 0.11  # faint noise
+
+
+@pytest.mark.slow
+def test_conversations_are_of_two_voices_of_their_split(corpus):
+    voices = {voice.name for voice in speakers("en", "test")}
+    for utterance in load_set(corpus / "sd", "sd").splits["test"]:
+        assert len(speakers_of(utterance)) == 2
+        assert set(speakers_of(utterance)) <= voices
+
+
+@pytest.mark.slow
+def test_trials_are_of_both_kinds(corpus):
+    trials = load_trials(load_set(corpus / "asv"), "dev")
+    assert {trial.same for trial in trials} == {True, False}
 
 
 @pytest.mark.slow
@@ -172,6 +199,16 @@ def test_order_kills_and_workers_change_no_byte(corpus, tmp_path, dies_in):
     prepare(tmp_path, sizes, workers=2)
     for folder in (*tasks, "sentences"):
         assert contents(tmp_path / folder) == contents(corpus / folder)
+
+
+@pytest.mark.slow
+def test_a_kill_between_files_of_a_recording_changes_no_byte(corpus, tmp_path):
+    sizes = {"ss": SIZES["ss"]}
+    prepare(tmp_path, sizes)
+    (tmp_path / "ss/card.json").unlink()
+    next((tmp_path / "ss/sources").glob("*-2.flac")).unlink()
+    prepare(tmp_path, sizes)
+    assert contents(tmp_path / "ss") == contents(corpus / "ss")
 
 
 # ---- the labels of MiniSUPERB are those of its recordings: phones, slots, matches, turns,
@@ -205,6 +242,11 @@ def test_trials_are_even_and_of_different_words():
         assert first.text != second.text
     assert len({frozenset((trial.first, trial.second)) for trial in trials}) == len(trials)
     assert len({trial.same for trial in trials[:10]}) == 2  # in random order
+
+
+def test_trials_follow_from_the_seed():
+    recordings = minisuperb.sample_recordings("asv", "test", count=96, seed=0)
+    trials = minisuperb.pair_trials("test", recordings, seed=0)
     assert minisuperb.pair_trials("test", recordings, seed=0) == trials
     assert minisuperb.pair_trials("test", recordings, seed=1) != trials
 
@@ -234,12 +276,16 @@ def test_no_voice_speaks_documents_and_queries(queries):
     assert not voices["dev"] & voices["test"]
 
 
+@pytest.fixture(scope="module")
+def conversations():
+    """Samples (N,) and turns of twelve conversations."""
+    return [d.render() for d in minisuperb.sample_recordings("sd", "train", count=12, seed=0)]
+
+
 @pytest.mark.slow
-def test_conversations_are_of_two_people_in_turn_with_silence_outside_their_turns():
+def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(conversations):
     edge = 160  # samples: 10 ms
-    shares = []  # of the time with speech in which turns overlap
-    for planned in minisuperb.sample_recordings("sd", "train", count=12, seed=0):
-        samples, turns = planned.render()
+    for samples, turns in conversations:
         active = np.zeros(len(samples), bool)
         for turn in turns:
             start, end = round(turn.start * 16_000), round(turn.end * 16_000)
@@ -251,15 +297,28 @@ def test_conversations_are_of_two_people_in_turn_with_silence_outside_their_turn
             active[start:end] = True
         assert not samples[~active].any()
         assert np.abs(samples).max() <= 1
+
+
+@pytest.mark.slow
+def test_two_people_talk_in_turn(conversations):
+    for samples, turns in conversations:
         assert 7 < len(samples) / 16_000 < 16.5
+        assert len({turn.speaker for turn in turns}) == 2
         for first, second, third in zip(turns, turns[1:], turns[2:], strict=False):
             assert first.speaker == third.speaker
             assert first.speaker != second.speaker
             assert first.end <= third.start  # at most two turns overlap
             assert first.start < second.start
             assert first.end < second.end
+
+
+@pytest.mark.slow
+def test_turns_overlap_in_some_of_the_time(conversations):
+    shares = []  # of the time with speech
+    for _, turns in conversations:
         overlap = sum(max(a.end - b.start, 0) for a, b in pairwise(turns))
-        shares.append(overlap / (sum(turn.end - turn.start for turn in turns) - overlap))
+        speech = sum(turn.end - turn.start for turn in turns) - overlap
+        shares.append(overlap / speech)
     assert 0.1 < np.mean(shares) < 0.3
     assert min(shares) < 0.15
     assert max(shares) > 0.2

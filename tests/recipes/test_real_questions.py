@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.data.records import load_corpus
+from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
 from speechssl.stats import ItemScore, resample_cells
 
-from ..files import write_lines
 from .shared import ROOT, script
 
 SPLITS = ("train", "dev", "test")
@@ -53,8 +52,7 @@ def test_an_article_is_in_one_split_and_an_excluded_question_in_none(tmp_path):
     titles = [f"t{i}" for i in range(20)]
     table, excluded = write_table(tmp_path / "dev.parquet", titles), tmp_path / "without"
     excluded.write_text("t3-0\n")
-    without = ("--without", str(excluded))
-    splits = split_table(table, tmp_path / "out", *without)
+    splits = split_table(table, tmp_path / "out", "--without", str(excluded))
     assert [len(splits[name]) for name in SPLITS] == [16, 2, 2]
     assert sorted([*splits["train"], *splits["dev"], *splits["test"]]) == sorted(titles)
     ids = set()
@@ -62,10 +60,14 @@ def test_an_article_is_in_one_split_and_an_excluded_question_in_none(tmp_path):
         ids.update(*articles.values())
     assert ids == {f"{title}-{i}" for title in titles for i in range(2)} - {"t3-0"}
 
+
+def test_another_table_takes_the_place_of_train(tmp_path):
+    table = write_table(tmp_path / "dev.parquet", [f"t{i}" for i in range(20)])
     train = write_table(tmp_path / "train.parquet", ["other"])
-    with_train = split_table(table, tmp_path / "more", *without, "--train", str(train))
+    without_train = split_table(table, tmp_path / "out")
+    with_train = split_table(table, tmp_path / "more", "--train", str(train))
     assert set(with_train["train"]) == {"other"}
-    assert with_train["test"] == splits["test"]
+    assert set(with_train["test"]) == set(without_train["test"])
 
 
 # ---- textless.sh
@@ -75,19 +77,37 @@ def write_readings(root, articles):
     """Write a corpus of articles "0", "1", ... of two passages each, without sound. Passages are
     called ARTICLE_0 and ARTICLE_1, and each has 1, 2 or 3 questions. Returns its folder."""
     passages, questions = [], []
-    answers = [{"text": "text", "start": 1, "end": 2}]
+    root.mkdir()
     for article in range(articles):
         for paragraph in range(2):
             name = f"{article}_{paragraph}"
-            spoken = {"audio": f"{name}.wav", "seconds": 9.0, "speaker": "ann", "language": "en"}
-            passages.append(spoken | {"id": name, "text": f"text {name}"})
+            audio = f"{name}.wav"
+            passages.append(
+                Passage(
+                    id=name,
+                    audio=audio,
+                    seconds=9.0,
+                    text=f"text {name}",
+                    speaker="ann",
+                    language="en",
+                )
+            )
             for n in range(1 + article % 3):
-                question = {"id": f"{name}-{n}", "passage": name, "text": f"what {n}"}
-                questions.append(spoken | question | {"answers": answers})
-    write_lines(root / "train/passages.jsonl", passages)
-    write_lines(root / "train/questions.jsonl", questions)
-    for passage in passages:
-        (root / passage["audio"]).touch()
+                questions.append(
+                    Question(
+                        id=f"{name}-{n}",
+                        passage=name,
+                        audio=audio,
+                        seconds=2.0,
+                        text=f"what {n}",
+                        speaker="bob",
+                        language="en",
+                        answers=(Answer("text", 1, 2),),
+                    )
+                )
+            (root / audio).touch()
+    write_records(root / "train/passages.jsonl", passages)
+    write_records(root / "train/questions.jsonl", questions)
     write_json(root / "card.json", {"synthetic": f"spoken by {root.name}"})
     return root
 
@@ -120,9 +140,8 @@ def test_mixed_readings_are_not_copied_and_their_card_names_all(mixed):
     assert card["synthetic"] == "spoken by one; spoken by two"
 
 
-def test_parts_of_the_data_are_whole_articles_with_about_a_share_of_the_questions(mixed):
-    curve = script("real_questions/curve.py")
-    parts = curve.list_parts(mixed)
+def test_parts_of_the_data_are_whole_articles_with_all_their_readings(mixed):
+    parts = script("real_questions/curve.py").list_parts(mixed)
     assert len(parts) == 12
     # Twelve articles of 2 passages, which two voices read. Their questions count once, though two
     # voices read them: 1, 2 and 3 a passage in every three articles.
@@ -133,6 +152,10 @@ def test_parts_of_the_data_are_whole_articles_with_about_a_share_of_the_question
         assert article_of[part.passages] != article_of[part.passages - 1]
     assert article_of != sorted(article_of, key=int)
 
+
+def test_a_part_has_about_its_share_of_the_questions(mixed):
+    curve = script("real_questions/curve.py")
+    parts = curve.list_parts(mixed)
     chosen = [curve.choose_part(parts, divisor) for divisor in (8, 4, 2, 1)]
     assert [part.questions for part in chosen] == pytest.approx([6, 12, 24, 48], abs=3)
 

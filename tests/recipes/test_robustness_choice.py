@@ -1,6 +1,8 @@
 """recipes/robustness/choose.sh trains arms that differ in one setting, and choose.py chooses among
 them on the dev splits, in a noise that no test uses."""
 
+import re
+
 import pytest
 import yaml
 
@@ -31,6 +33,11 @@ def test_an_arm_differs_from_base_in_one_setting(arm):
         assert not changed  # choose.sh gives the steps
     else:
         assert len(changed) == 1
+
+
+def test_the_script_knows_the_arms():
+    (names,) = re.findall(r"^ARMS=\((.*)\)$", (RECIPE / "choose.sh").read_text(), re.M)
+    assert names.split() == ARMS
 
 
 def test_the_script_touches_no_test_data():
@@ -99,26 +106,31 @@ def test_the_best_mean_in_noise_is_chosen_of_arms_that_keep_clean_speech(exp):
     assert CHOOSE.choose(arms[:3]).name == "base"
     assert CHOOSE.choose(arms[:1]) is None
 
-    # of equal means the arm with the lowest unit edit distance: snr-low has 0.3
-    write_arm(exp, "distil-5", clean=[0.8] * 5, noisy=[0.5, 0.6, 0.5, 0.5, 0.5], ued=0.25)
+
+def test_of_equal_means_the_arm_with_the_lowest_unit_edit_distance_is_chosen(exp):
+    write_arm(
+        exp, "distil-5", clean=[0.8] * 5, noisy=[0.5, 0.6, 0.5, 0.5, 0.5], ued=0.25
+    )  # snr-low has 0.3
     arms = summarise(exp, "start", "base", "snr-low", "distil-5")
     assert CHOOSE.choose(arms).name == "distil-5"
 
 
-def test_an_arm_has_its_mean_and_its_difference_from_base_and_the_table_shows_them(exp):
-    arms = summarise(exp, "start", "base", "snr-low")
-    arm = arms[-1]
+def test_an_arm_has_its_mean_and_its_difference_from_base(exp):
+    (arm,) = summarise(exp, "snr-low")
     assert arm.noisy == pytest.approx(52)
     assert arm.difference.value == pytest.approx(2)
     assert arm.difference.interval.low <= 2
     assert arm.difference.interval.high >= 2
 
+
+def test_the_table_shows_what_an_arm_changes_and_the_chosen_one_in_bold(exp):
+    arms = summarise(exp, "start", "base", "snr-low")
     _, _, start, _, snr_low = CHOOSE.make_table(arms, SECTIONS, exp).markdown.splitlines()[:5]
     assert start.startswith("| start | not trained | 80.0 · 10.0 | ")
     assert snr_low.startswith("| **snr-low** | snr-range [-5, 15], 7 steps | ")
 
 
-def test_tasks_that_share_voices_draw_them_together(tmp_path):
+def test_tasks_that_share_voices_draw_them_together(tmp_path, capsys):
     for arm in ("start", "base"):
         write_arm(tmp_path, arm, clean=[0.8] * 5, noisy=[0.45] * 5)
     scores = CHOOSE.read_scores(tmp_path)
@@ -130,3 +142,7 @@ def test_tasks_that_share_voices_draw_them_together(tmp_path):
     assert (ic.resampled != ks.resampled).any()
     assert ic.unit == "voice"
     assert (sid.unit, sid.groups) == ("recording", 20)
+    CHOOSE.main(tmp_path, RECIPE / "choose.yaml")
+    printed = capsys.readouterr().out
+    assert "95 % intervals draw 5 voices (" in printed
+    assert " and 20 recordings (sid acc" in printed

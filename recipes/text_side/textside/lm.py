@@ -63,8 +63,15 @@ class UnitLm:
         (U + 1, H). The first of both are at the symbol before the sequence.
 
         previous: the symbol before each sequence, id K or the unit that it goes on from; (): id K.
+        Raises InputError for a sequence that is longer than the positions.
         """
+        longest = max(map(len, sequences), default=0)
         previous = previous or [self.symbols] * len(sequences)
+        if longest >= self.positions:
+            raise InputError(
+                f"a sequence of {longest} units does not fit into the {self.positions} positions "
+                "of the language model; give shorter prompts, or a model with more positions"
+            )
         rows = self.model.table.weight
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         for first in range(0, len(order), BATCH):

@@ -157,8 +157,7 @@ def fit_and_score(
     from speechssl.training import fit
 
     steps = training.steps
-    path = folder / CURVE
-    curve = read_json(path)["points"] if path.is_file() else []
+    curve = read_curve(folder)
     result: dict[str, Any] = {}
     horizon = training.horizon or steps
     stops = [*range(eval_every, steps, eval_every), steps] if eval_every else [steps]
@@ -169,9 +168,15 @@ def fit_and_score(
         result = fit(model, batches, part, folder)
         if result["steps"] == stop and not any(point["step"] == stop for point in curve):
             curve.append({"step": stop, "loss": result["loss"], "score": score()})
-            write_json(path, {"points": curve})
+            write_json(folder / CURVE, {"points": curve})
             model.train()
     return result, curve
+
+
+def read_curve(folder: Path) -> list[dict[str, float]]:
+    """Read the curve of a training so far."""
+    path = folder / CURVE
+    return read_json(path)["points"] if path.is_file() else []
 
 
 def count_steps(curve: Sequence[Mapping[str, float]], score: float = 0.5) -> int | None:

@@ -11,7 +11,7 @@ from sklearn.metrics import matthews_corrcoef
 from gains import Gains, make_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
-from textside.runs import compute_score, estimate, read_runs, score_columns, write_scores
+from textside.runs import Run, compute_score, estimate, read_runs, score_columns, write_scores
 from textside.tables import (
     interpolate_score,
     make_depth_table,
@@ -20,13 +20,41 @@ from textside.tables import (
 )
 from textside.tasks import MCC, SPEARMAN
 
-from .shared import make_runs
+
+def make_runs(arm, right, task="order"):
+    """Make a run for every seed. right: (seeds, items)."""
+    names = tuple(f"i{n}" for n in range(right.shape[1]))
+    units = BootstrapUnits("item", tuple((name,) for name in names))
+    runs = []
+    for seed, line in enumerate(right):
+        columns = line[:, None].astype(float)
+        runs.append(Run(task, arm, seed, "accuracy", columns, names, units))
+    return runs
+
+
+def estimate_gain(right, baseline, **options):
+    """Estimate the gain of an arm over a baseline, whose right answers are (seeds, items)."""
+    return estimate(make_runs("x", right), make_runs("scratch", baseline), **options)
+
+
+@pytest.mark.slow
+def test_seeds_that_differ_widen_the_interval():
+    rng = np.random.default_rng(1)
+    baseline = rng.random((6, 400)) < 0.5
+    equal_seeds = rng.random((6, 400)) < 0.7
+    unequal_seeds = rng.random((6, 400)) < np.array([[0.5], [0.5], [0.7], [0.7], [0.9], [0.9]])
+    narrow = estimate_gain(equal_seeds, baseline).interval
+    wide = estimate_gain(unequal_seeds, baseline).interval
+    assert narrow.value == pytest.approx(0.2, abs=0.05)
+    assert wide.value == pytest.approx(0.2, abs=0.05)
+    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
+    assert (narrow.drawn, narrow.groups) == ("seed × item", 6)
 
 
 def test_the_interval_of_three_seeds_is_that_of_their_mean_item_by_item():
     rng = np.random.default_rng(2)
     baseline, better = rng.random((3, 60)) < 0.5, rng.random((3, 60)) < 0.8
-    gain = estimate(make_runs("x", better), make_runs("scratch", baseline))
+    gain = estimate_gain(better, baseline)
     assert (gain.interval.drawn, gain.interval.groups) == ("item (about these 3 seeds)", 60)
     of_means = paired_difference(better.mean(0), baseline.mean(0))
     low, high = of_means.interval.ends
@@ -43,11 +71,9 @@ def test_intervals_of_six_seeds_cover_the_gain_and_p_values_reject_as_rarely_as_
         # no gain; seeds differ as much as items do
         scores = rng.normal(0, 0.4, (seeds, 1)) + rng.normal(0, 0.4, (1, items))
         scores = scores + rng.normal(0, 1, (seeds, items))
-        runs = make_runs("x", scores), make_runs("scratch", np.zeros((seeds, items)))
-        gain = estimate(*runs, resamples=200)
+        gain = estimate_gain(scores, np.zeros((seeds, items)), resamples=200)
         covered += gain.interval.low <= 0 <= gain.interval.high
         rejected += gain.p_value < 0.05
-    assert (gain.interval.drawn, gain.interval.groups) == ("seed × item", 6)
     assert 0.92 <= covered / trials <= 0.99
     assert rejected / trials <= 0.06
 
@@ -91,7 +117,13 @@ def results(tmp_path):
     return tmp_path
 
 
-def test_runs_on_disk_become_tables_and_gains_become_rows_once(results):
+def read_gain(results):
+    """Return the only row of a gain, which is of task order."""
+    (gain,) = (row for row in read_rows(results / "results.jsonl") if row.metric == "gain")
+    return gain
+
+
+def test_runs_on_disk_become_tables(results):
     claims, scores, gains, frozen = make_tables(Gains(results=results))
     _, _, start, published, ours, judgement = claims.rows[0]
     assert (start, published) == ("order: nested against scratch", "most of English's")
@@ -101,13 +133,23 @@ def test_runs_on_disk_become_tables_and_gains_become_rows_once(results):
     assert gains.rows[0][1].startswith("+50.0 [+")
     assert frozen.rows[1] == ("frozen, published", 38.4)
 
-    rows = read_rows(results / "results.jsonl")
-    (gain,) = (row for row in rows if row.metric == "gain")  # of task order
+
+def test_gains_become_rows_once(results):
+    make_tables(Gains(results=results))
+    gain = read_gain(results)
     assert (gain.task, gain.encoder, gain.value) == ("order", "nested", 50.0)
     assert gain.card == "over scratch"
     assert gain.low < 50 < gain.high
+    rows = read_rows(results / "results.jsonl")
     make_tables(Gains(results=results))
     assert read_rows(results / "results.jsonl") == rows
+
+
+def test_gains_over_another_baseline_replace_the_rows(results):
+    make_tables(Gains(results=results))
+    make_tables(Gains(results=results, baseline="nested"))
+    gain = read_gain(results)
+    assert (gain.encoder, gain.card) == ("scratch", "over nested")
 
 
 def test_listops_are_scored_by_the_depth_of_the_expressions(tmp_path):
