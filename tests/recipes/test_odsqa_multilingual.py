@@ -53,14 +53,9 @@ def test_characters_get_rows_of_words_and_words_keep_theirs(multilingual, encode
         assert extended.convert_ids_to_tokens(ids.tolist()) == [word]
 
 
-@pytest.fixture
-def batches(multilingual, tokenizer):
-    """Batches of 40 texts, of a corpus with a text of 30 tokens and one of 5 in turn."""
-    text = np.arange(10, 40)
-    return multilingual.MaskedBatches([[text], [text[:5]]], tokenizer, size=40, seed=0)
-
-
-def test_a_share_of_the_tokens_is_predicted_and_never_the_specials(batches, tokenizer):
+def test_a_share_of_the_tokens_is_predicted_and_never_the_specials(multilingual, tokenizer):
+    text = np.arange(10, 40)  # 30 tokens, and 5 in turn
+    batches = multilingual.MaskedBatches([[text], [text[:5]]], tokenizer, size=40, seed=0)
     batch = batches(step=3)
     predicted = batch["targets"] != -100
     masked = batch["ids"] == tokenizer.mask_token_id
@@ -72,9 +67,6 @@ def test_a_share_of_the_tokens_is_predicted_and_never_the_specials(batches, toke
     tokens_of_text = torch.arange(10, 40)[predicted[0][1:31]]  # behind [CLS]
     assert torch.equal(batch["targets"][0][predicted[0]], tokens_of_text)
 
-
-def test_a_batch_is_a_function_of_its_step(batches):
-    batch = batches(step=3)
     for name, tensor in batches(step=3).items():
         assert torch.equal(tensor, batch[name])
     assert not torch.equal(batches(step=4)["ids"], batch["ids"])

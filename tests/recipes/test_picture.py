@@ -61,15 +61,13 @@ def test_the_table_minisqa_of_the_readme_agrees_with_the_cards():
     assert compared == 11  # dual and cascade-ctc in four columns, text in three
 
 
-def test_the_picture_has_every_score_of_the_table_squad():
+def test_the_picture_has_every_score_of_the_table_squad_which_are_those_of_the_recipe():
     real = picture.read_real_questions(ROOT / "README.md")
     assert list(real.columns) == ["system", "speech", "value", "low", "high"]
     assert len(real) == 9  # five systems by two synthesisers, one of them by one
     assert (real.low <= real.value).all()
     assert (real.value <= real.high).all()
 
-
-def test_every_score_of_the_table_squad_stands_in_the_tables_of_the_recipe():
     tables = (ROOT / "recipes/real_questions/RESULTS.md").read_text().replace("**", "")
     for cell in read_cells("README.md", "SQuAD").values():
         for score in picture.CELL.finditer(cell):

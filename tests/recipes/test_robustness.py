@@ -1,32 +1,15 @@
-"""The trainings of recipes/robustness differ in what their names say, recipes/ship.py ships small
-and licensed sets, and downstream.py chooses on dev."""
+"""recipes/ship.py ships small and licensed sets, and recipes/robustness/downstream.py chooses on
+dev."""
 
 import sys
 
-import pytest
-import yaml
-
 from speechssl.artifacts import read_json, write_json
 from speechssl.checkpoints import model_folder
-from speechssl.data.records import Passage, Question, write_records
 
-from .shared import ROOT, script
+from ..files import write_corpus
+from .shared import script
 
 CARDS = 8  # of a set: encoder, units, readers, recogniser and its n-gram
-
-
-@pytest.mark.parametrize("recipe", ["base", "smoke"])
-def test_trainings_differ_in_what_their_names_say_alone(recipe):
-    sections = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())
-    plain = sections["continual"]
-    binary = sections["continual-adversary-binary"]
-    multi = sections["continual-adversary-multi"]
-    assert binary.pop("domain-adversary") == "binary"
-    assert multi.pop("domain-adversary") == "multi"
-    assert binary == multi
-    assert binary == plain | {"domain-adversary-weight": binary["domain-adversary-weight"]}
-    assert sections["continual-more"]["recordings"] > plain["recordings"]
-    assert sections["continual-clean"] == sections["continual-more"] | {"distorted": [0]}
 
 
 def test_all_that_ships_has_less_than_45_megabytes():
@@ -49,34 +32,17 @@ def check_licences(folder):
     assert {name for name, origin in origins.items() if "Whisper" not in origin} == without_whisper
 
 
-def test_every_card_that_ships_names_its_licence_and_what_it_derives_from():
-    check_licences(model_folder())
-
-
-@pytest.fixture(scope="module")
-def ship():
-    return script("ship.py")
-
-
-def write_corpus(corpus, text):
-    """Write a text corpus, one passage and one question a split, both with this text."""
-    for split in ("train", "dev"):
-        about = {"audio": "", "seconds": 0.0, "text": text, "speaker": "", "language": "en"}
-        passage = Passage(id=split, **about)
-        question = Question(id=f"{split}-1", passage=split, **about)
-        write_records(corpus / split / "passages.jsonl", [passage])
-        write_records(corpus / split / "questions.jsonl", [question])
-    return corpus
-
-
 def read_weights(folder):
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.safetensors")}
 
 
-def test_what_ships_can_be_shipped_again_and_stays_the_same(ship, tmp_path):
+def test_what_ships_is_licensed_and_can_be_shipped_again_and_stays_the_same(tmp_path):
     models, out = model_folder(), tmp_path / "out"
-    corpus = write_corpus(tmp_path / "corpus", "a kettle of tea")
-    ship.ship_set(models, models / "ctc", corpus, out, "this test")
+    check_licences(models)
+    passage = {"id": "p", "text": "a kettle of tea"}
+    question = {"id": "q", "text": "a kettle of tea", "passage": "p"}
+    corpus = write_corpus(tmp_path / "corpus", "train", passages=[passage], questions=[question])
+    script("ship.py").ship_set(models, models / "ctc", corpus, out, "this test")
     assert read_weights(out) == read_weights(models)
     assert len(read_weights(out)) == CARDS
     check_licences(out)

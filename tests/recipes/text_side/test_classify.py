@@ -90,15 +90,8 @@ def test_a_run_leaves_the_answer_to_every_item_and_is_not_repeated(pairs, checkp
 @pytest.mark.slow
 def test_symbols_are_learnt_on_rows_of_an_encoder(genes, checkpoint, tmp_path):
     for arm in ("random", "scratch"):
-        run_classify(
-            genes,
-            checkpoint("BERT"),
-            tmp_path / "r",
-            arm=arm,
-            assignment=arm,
-            steps=60,
-            length=14,
-        )
+        start = {"arm": arm, "assignment": arm}
+        run_classify(genes, checkpoint("BERT"), tmp_path / "r", steps=60, length=14, **start)
     values = {r.encoder: r.value for r in read_rows(tmp_path / "r/results.jsonl")}
     assert set(values) == {"random", "scratch"}
     assert values["random"] > 80

@@ -73,7 +73,7 @@ def test_whole_words_and_spans_are_masked_to_their_ends(objective, most_words):
         assert max(lengths) > 4
 
 
-def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left():
+def test_of_the_chosen_tokens_most_are_masked_some_replaced_others_at_every_step():
     batch = make_batches("mlm", batch=400, length=34)(step=0)
     predicted = batch["labels"] != objectives.IGNORE
     assert int(predicted.sum()) == 400 * 5  # 15 % of 32 tokens
@@ -85,8 +85,6 @@ def test_of_the_chosen_tokens_most_are_masked_some_replaced_some_left():
     assert batch["ids"][:, 0].eq(CLS).all()
     assert batch["ids"][:, -1].eq(SEP).all()
 
-
-def test_masks_differ_from_step_to_step_and_follow_from_the_step():
     batches = make_batches("mlm")
     assert not torch.equal(batches(step=0)["labels"], batches(step=1)["labels"])
     assert torch.equal(batches(step=3)["ids"], batches(step=3)["ids"])
@@ -149,37 +147,33 @@ def test_an_objective_is_learnt_and_reaches_every_weight(objective, text_encoder
         assert model.generator.config.num_hidden_layers == 1
 
 
-WIDTH = 16
 BOUNDARY, ROWS = 8, 9  # id of the symbol that begins and ends sequences; rows of the new table
 
 
 def make_causal(kind):
-    """Make a tiny language model of 50 tokens."""
+    """Make a tiny language model of 50 tokens, and give it a random table of ROWS symbols."""
     torch.manual_seed(0)
     if kind == "gpt2":
-        return objectives.make_gpt2(vocabulary=50, layers=1, width=WIDTH, heads=2, positions=32)
-    config = OPTConfig(
-        vocab_size=50,
-        hidden_size=WIDTH,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        ffn_dim=32,
-        word_embed_proj_dim=8,
-        max_position_embeddings=32,
-    )
-    return AutoModelForCausalLM.from_config(config)
-
-
-def give_rows(model):
-    """Give a model a random table of ROWS symbols for input and output."""
+        model = objectives.make_gpt2(vocabulary=50, layers=1, width=16, heads=2, positions=32)
+    else:
+        config = OPTConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            ffn_dim=32,
+            word_embed_proj_dim=8,
+            max_position_embeddings=32,
+        )
+        model = AutoModelForCausalLM.from_config(config)
     width = model.get_input_embeddings().embedding_dim
     objectives.set_rows(model, 0.1 * torch.randn(ROWS, width), special=BOUNDARY)
+    return model
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "opt"])
 def test_a_saved_model_reads_and_predicts_with_its_new_rows(kind, tmp_path):
     model = make_causal(kind)
-    give_rows(model)
     trained = objectives.CausalModel(model).eval()
     ids = torch.tensor([[BOUNDARY, 1, 2, 3], [BOUNDARY, 4, 5, BOUNDARY]])
     logits = trained.logits(ids, torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
@@ -194,7 +188,6 @@ def test_a_saved_model_reads_and_predicts_with_its_new_rows(kind, tmp_path):
 @pytest.mark.parametrize("padding", [BOUNDARY, 5])
 def test_the_loss_is_that_of_the_next_symbols_without_padding(padding):
     model = make_causal("gpt2")
-    give_rows(model)
     trained = objectives.CausalModel(model).eval()
     ids, mask = torch.tensor([[BOUNDARY, 1, 2, padding]]), torch.tensor([[1, 1, 1, 0]])
     log_probs = trained.logits(ids, mask)[0].log_softmax(-1)

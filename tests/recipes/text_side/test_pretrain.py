@@ -40,8 +40,7 @@ def pretrain(out, **options):
 
 
 def make_options(**options):
-    training = TrainingOptions(steps=2, learning_rate=1e-3)
-    return PretrainText(out=Path("out"), training=training, **SIZE | options)
+    return PretrainText(out=Path("out"), **SIZE | options)
 
 
 @pytest.fixture
@@ -69,15 +68,10 @@ def test_an_encoder_of_text_lends_its_vocabulary_to_artificial_data(texts, tmp_p
     options = read_json(out / "card.json")["options"]
     assert options["data"] == "nested"
     assert options["tokenizer"] == "english/encoder"
-
-
-def test_an_encoder_is_trained_once_and_not_on_other_data(tmp_path):
-    out = tmp_path / "nested"
-    encoder = pretrain(out, data="nested")
-    with untouched(encoder):
-        pretrain(out, data="nested")
+    with untouched(nested):
+        pretrain(out, data="nested", tokenizer=str(english))
     with pytest.raises(InputError, match=r"made from other inputs \(options.data"):
-        pretrain(out, data="flat")
+        pretrain(out, data="flat", tokenizer=str(english))
 
 
 @pytest.mark.parametrize(
@@ -128,10 +122,8 @@ def test_artificial_ids_are_tokens_in_an_order_of_the_seed():
 
 
 def test_units_are_the_tokens_that_dual_gives_them(save_units, checkpoint):
-    runs = {
-        "a": RunLength.of_frames(np.array([5, 5, 1, 2])),
-        "b": RunLength.of_frames(np.array([3])),
-    }
+    frames = {"a": [5, 5, 1, 2], "b": [3]}
+    runs = {name: RunLength.of_frames(np.array(of_one)) for name, of_one in frames.items()}
     units = save_units(runs, {"codebook": "b"})
     tokenizer = load_vocabulary(str(checkpoint("BERT")))
     source = choose_source(make_options(data="units", units=units), NO_TEXT, tokenizer)

@@ -1,22 +1,19 @@
 """Claims of the lectures about two starts are judged rightly, on runs whose answers are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from speechssl.stats import BootstrapUnits
 from textside.claims import decide_claim, judge_claims
-from textside.runs import Run
+
+from .shared import make_runs
 
 
-def make_runs(task, arm, share, metric="accuracy", symbols=False):
+def run_seeds(task, arm, share, metric="accuracy", symbols=False):
     """Make a run for each of three seeds: of 200 items the first `share` are right in all."""
-    names = tuple(f"i{n}" for n in range(200))
-    units = BootstrapUnits("item", tuple((name,) for name in names))
-    right = (np.arange(200) < 200 * share)[:, None].astype(float)
-    runs = []
-    for seed in range(3):
-        runs.append(Run(task, arm, seed, metric, right, names, units, symbols=symbols))
-    return runs
+    right = np.tile(np.arange(200) < 200 * share, (3, 1))
+    return [replace(r, metric=metric, symbols=symbols) for r in make_runs(arm, right, task)]
 
 
 def judge(runs):
@@ -43,20 +40,20 @@ def test_the_interval_decides(sign, low, high, expected):
 
 def test_claims_are_about_arms_that_were_run_with_the_same_seeds():
     runs = [
-        *make_runs("order", "scratch", 0.5),
-        *make_runs("order", "random", 0.8),
-        *make_runs("order", "shuffle-64", 0.3),
-        *make_runs("order", "x", 1),  # no claim is about x
-        *make_runs("topic", "scratch", 0.5),
-        *make_runs("topic", "shuffle-64", 0.69),
-        *make_runs("h3", "random", 0.5, symbols=True),
-        *make_runs("h3", "bert", 0.9, symbols=True),
-        *make_runs("listops", "frozen", 0.5, "share"),
-        *make_runs("listops", "default", 0.5, "share"),
-        *make_runs("bit-xor", "frozen", 0.5, "share"),  # published: both 100, so no claim
-        *make_runs("bit-xor", "default", 0.1, "share"),
-        *make_runs("dual", "text", 0.5, "ff1")[:1],  # seed 0
-        *make_runs("dual", "text.scratch", 0.1, "ff1")[1:],  # seeds 1 and 2
+        *run_seeds("order", "scratch", 0.5),
+        *run_seeds("order", "random", 0.8),
+        *run_seeds("order", "shuffle-64", 0.3),
+        *run_seeds("order", "x", 1),  # no claim is about x
+        *run_seeds("topic", "scratch", 0.5),
+        *run_seeds("topic", "shuffle-64", 0.69),
+        *run_seeds("h3", "random", 0.5, symbols=True),
+        *run_seeds("h3", "bert", 0.9, symbols=True),
+        *run_seeds("listops", "frozen", 0.5, "share"),
+        *run_seeds("listops", "default", 0.5, "share"),
+        *run_seeds("bit-xor", "frozen", 0.5, "share"),  # published: both 100, so no claim
+        *run_seeds("bit-xor", "default", 0.1, "share"),
+        *run_seeds("dual", "text", 0.5, "ff1")[:1],  # seed 0
+        *run_seeds("dual", "text.scratch", 0.1, "ff1")[1:],  # seeds 1 and 2
     ]
     assert judge(runs) == {
         "order: random against scratch": ("≈ 0", "no"),
@@ -64,18 +61,18 @@ def test_claims_are_about_arms_that_were_run_with_the_same_seeds():
         "h3: bert against random": ("83.0 against 75.6", "yes"),
         "listops: frozen against default": ("38.4 against 34.3", "within the interval"),
     }
-    assert judge_claims(make_runs("order", "x", 1)) == []
+    assert judge_claims(run_seeds("order", "x", 1)) == []
 
 
 def test_a_judgement_says_that_a_start_is_not_above_the_floor_of_its_task():
     runs = [
-        *make_runs("listops", "frozen", 0.5, "share"),
-        *make_runs("listops", "default", 0.3, "share"),
-        *make_runs("listops", "majority", 0.1, "share"),  # floors
-        *make_runs("listops", "outer-operator", 0.5, "share"),
-        *make_runs("digits", "frozen", 0.5, "share"),
-        *make_runs("digits", "default", 0.3, "share"),
-        *make_runs("digits", "nearest-mean", 0.2, "share"),  # a floor
+        *run_seeds("listops", "frozen", 0.5, "share"),
+        *run_seeds("listops", "default", 0.3, "share"),
+        *run_seeds("listops", "majority", 0.1, "share"),  # floors
+        *run_seeds("listops", "outer-operator", 0.5, "share"),
+        *run_seeds("digits", "frozen", 0.5, "share"),
+        *run_seeds("digits", "default", 0.3, "share"),
+        *run_seeds("digits", "nearest-mean", 0.2, "share"),  # a floor
     ]
     assert judge(runs) == {
         "listops: frozen against default": (

@@ -2,6 +2,7 @@
 training had, and goes on after a kill; `plateau` scores DUAL as it learns."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -161,56 +162,41 @@ def test_points_leave_rows_figures_and_are_not_taken_twice(
     assert [row[0] for row in table.rows] == ["random", "random over scratch", "scratch"]
 
 
-@pytest.fixture
-def plateau_results(corpus, checkpoint, tmp_path):
-    """A folder of results: DUAL from two starts with two seeds, trained and scored on one split."""
-    results = tmp_path / "results"
-    for seed in (0, 1):
-        for arm in ("scratch", "random"):
-            options = plateau.Plateau(
-                corpus=corpus,
-                units=tmp_path / "units",
-                results=results,
-                arm=arm,
-                assignment=arm,
-                eval_split="train",
-                eval_every=2,
-                qa=make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4),
-            )
-            plateau.measure_plateau(options)
-    return results
-
-
-@pytest.fixture
-def question_without_units(corpus, monkeypatch):
-    """The id of a question whose units `plateau` does not find."""
-    name = load_corpus(corpus, "train").questions[0].id
+def test_a_curve_ends_in_the_mean_of_the_items_and_those_without_units_are_wrong(
+    corpus, checkpoint, tmp_path, monkeypatch
+):
+    units, results = tmp_path / "units", tmp_path / "results"
+    lacking = load_corpus(corpus, "train").questions[0].id
 
     def load_others(folder):
-        return {k: runs for k, runs in load_units(folder).items() if k != name}
+        return {name: runs for name, runs in load_units(folder).items() if name != lacking}
 
     monkeypatch.setattr(plateau, "load_units", load_others)
-    return name
-
-
-def test_a_curve_ends_in_the_mean_of_the_items_and_those_without_units_are_wrong(
-    question_without_units, plateau_results
-):
-    scores = read_json(plateau_results / "runs/dual/random-0/scores.json")
+    for seed, arm in product((0, 1), ("scratch", "random")):
+        options = plateau.Plateau(
+            corpus=corpus,
+            units=units,
+            results=results,
+            arm=arm,
+            assignment=arm,
+            eval_split="train",
+            eval_every=2,
+            qa=make_qa_options(str(checkpoint("BERT")), seed=seed, steps=4),
+        )
+        plateau.measure_plateau(options)
+    scores = read_json(results / "runs/dual/random-0/scores.json")
     shares = [share for _, share in scores["items"].values()]
     assert len(shares) == 3
     assert scores["unit"] == "passage"
-    assert scores["items"][question_without_units] == [1.0, 0.0]
+    assert scores["items"][lacking] == [1.0, 0.0]
     assert [point["step"] for point in scores["curve"]] == [2, 4]
     assert scores["curve"][-1]["score"] == pytest.approx(np.mean(shares))
-    rows = {(row.encoder, row.seed): row for row in read_rows(plateau_results / "results.jsonl")}
+    rows = {(row.encoder, row.seed): row for row in read_rows(results / "results.jsonl")}
     assert rows["random", 0].metric == "ff1"
     assert rows["random", 0].value == pytest.approx(100 * np.mean(shares))
-
-
-def test_the_tables_of_a_plateau_count_the_steps_to_a_score(plateau_results):
-    curve = read_json(plateau_results / "runs/dual/random-0/scores.json")["curve"]
-    *_, to_25, to_50 = make_tables(Gains(results=plateau_results))
+    # the tables count the steps to a score
+    curve = scores["curve"]
+    *_, to_25, to_50 = make_tables(Gains(results=results))
     for table, score in ((to_25, 0.25), (to_50, 0.5)):
         assert table.title == f"Steps of DUAL to FF1 {100 * score:.0f}"
         assert table.columns == ("start", "seed 0", "seed 1", "mean", "later than text")
