@@ -257,15 +257,8 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
     for scores in on_shared:
         items = []
         for i, line in scores.lines.items():
-            item = ItemScore(
-                id=i,
-                group=line["passage"],
-                numerator=float(line[metric]),
-                denominator=1.0,
-                voice=line.get("voice", ""),
-                asker=line.get("asker", ""),
-            )
-            items.append(item)
+            voice, asker = line.get("voice", ""), line.get("asker", "")
+            items.append(ItemScore(i, line["passage"], float(line[metric]), 1.0, voice, asker))
         cells[scores.system, scores.condition, metric] = items
     for scores in on_shared:
         if scores.has_transcripts:
@@ -325,16 +318,11 @@ def _word_errors(scores: Scores) -> list[ItemScore]:
     items = []
     for i, line in scores.lines.items():
         passage = line["passage"]
-        is_first = passage not in counted
+        errors = words = 0.0
+        if passage not in counted:
+            errors, words = float(line["passage_errors"] or 0), float(line["passage_words"] or 0)
         counted.add(passage)
-        item = ItemScore(
-            id=i,
-            group=passage,
-            numerator=float(line["passage_errors"] or 0) if is_first else 0.0,
-            denominator=float(line["passage_words"] or 0) if is_first else 0.0,
-            voice=line.get("voice", ""),
-        )
-        items.append(item)
+        items.append(ItemScore(i, passage, errors, words, line.get("voice", "")))
     return items
 
 

@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import hash_json, read_json
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
-from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
+from speechssl.cascade.options import CtcOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
 from speechssl.checkpoints import SHIPPED
 from speechssl.data.recordings import list_recordings, source_card
@@ -74,8 +74,8 @@ RECOGNISER = CtcOptions(
     lstm_width=192,
 )
 CLASSIFICATION = ("ks", "ic", "sid", "style")
-CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
-WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # tasks that need a folder of models
+# tasks that need a folder of models
+WITH_MODELS = ("units", "dual", "speechbert", "cascade-ctc", "cascade-ctc-greedy")
 GRID_TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
 
 
@@ -159,14 +159,8 @@ class HeadTask(GridTask):
         scored = []
         for utterance, names in zip(self.utterances, speakers, strict=True):
             is_right = features.get(utterance.id) == dict(utterance.labels)
-            item = ItemScore(
-                id=utterance.id,
-                group=utterance.id,
-                numerator=float(is_right),
-                denominator=1.0,
-                voice="".join(names),  # one name, or none where training knows the speaker
-            )
-            scored.append(item)
+            voice = "".join(names)  # one name, or none where training knows the speaker
+            scored.append(ItemScore(utterance.id, utterance.id, float(is_right), 1.0, voice))
         return scored
 
 
@@ -236,14 +230,8 @@ class RecognitionTask(GridTask):
         errors = word_error_rate(texts, transcripts, self.language)
         scored = []
         for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
-            item = ItemScore(
-                id=q.id,
-                group=q.passage,
-                numerator=float(edits),
-                denominator=float(words),
-                voice=unknown_voice(q.speaker, self.training_voices),
-            )
-            scored.append(item)
+            voice = unknown_voice(q.speaker, self.training_voices)
+            scored.append(ItemScore(q.id, q.passage, float(edits), float(words), voice))
         return scored
 
 
@@ -292,14 +280,8 @@ class UnitsTask(GridTask):
         for name, _ in self.items:
             units = features[name].units.tolist() if name in features else []
             clean = self.clean[name].units.tolist()
-            item = ItemScore(
-                id=name,
-                group=name,
-                numerator=float(Levenshtein.distance(clean, units)),
-                denominator=float(len(clean)),
-                voice=self.voices.get(name, ""),
-            )
-            scored.append(item)
+            edits, voice = Levenshtein.distance(clean, units), self.voices.get(name, "")
+            scored.append(ItemScore(name, name, float(edits), float(len(clean)), voice))
         return scored
 
 
@@ -334,15 +316,8 @@ class AnswersTask(GridTask):
         scored = []
         for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
             if s.ff1 is not None:
-                item = ItemScore(
-                    id=s.id,
-                    group=s.passage,
-                    numerator=s.ff1,
-                    denominator=1.0,
-                    voice=voices[s.passage],
-                    asker=voices[s.id],
-                )
-                scored.append(item)
+                voice, asker = voices[s.passage], voices[s.id]
+                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, voice, asker))
         return scored
 
 
@@ -367,14 +342,7 @@ class TranscriptsTask(AnswersTask):
         voices = voices_of(self.corpus)
         scored = []
         for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
-            item = ItemScore(
-                id=p.id,
-                group=p.id,
-                numerator=float(edits),
-                denominator=float(words),
-                voice=voices[p.id],
-            )
-            scored.append(item)
+            scored.append(ItemScore(p.id, p.id, float(edits), float(words), voices[p.id]))
         return scored
 
 
@@ -441,24 +409,19 @@ def make_tasks(
     transcripts. data: the data of the task; out: the folder of its head."""
     encoder: Any = tested.encoder
     if name in CLASSIFICATION:
-        return [_make_head_task(name, encoder, data, out, o)]
+        labelled = load_labelled(data, name)
+        return [HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)]
     if name == "asr":
         return [_make_recognition_task(tested.models, encoder, data, out, o)]
     assert tested.models  # checked by `load_tested`
     if name == "units":
-        return [_make_units_task(tested.models, encoder, data, out, o)]
+        extractor = make_extractor(encoder, load_codebook(tested.models / "units.safetensors"))
+        # the units of clean speech are kept there
+        folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
+        return [UnitsTask(extractor, data, folder, o)]
     corpus = first_passages(load_corpus(data, o.split), o.passages)
-    reading = o.reading if name in CASCADES else ReaderOptions()
-    (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
+    (system,) = load_systems(tested.models, [name], o.bf16, encoder)
     return make_qa_tasks(system, corpus)
-
-
-def _make_head_task(
-    name: str, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
-) -> HeadTask:
-    """Make the task of a head, which is trained in `out`."""
-    labelled = load_labelled(data, name)
-    return HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)
 
 
 def _make_recognition_task(
@@ -471,13 +434,3 @@ def _make_recognition_task(
     head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
     fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
     return RecognitionTask(out, data, encoder, o)
-
-
-def _make_units_task(
-    models: Path, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
-) -> UnitsTask:
-    """Make the task that compares units. The units of clean speech are kept in `out` or, for
-    another split than test, in a folder beside it."""
-    extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
-    folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
-    return UnitsTask(extractor, data, folder, o)

@@ -223,8 +223,9 @@ def score_system(
             seed=seed,
             card=hash_json(dict(system.card)),
             snr_over=predictions.get("snr_over", ""),
+            seen=seen,
         )
-        rows.append(replace(row, seen=seen))
+        rows.append(row)
     return rows
 
 

@@ -4,6 +4,7 @@ over the SNR, with a panel for each task and metric."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,6 @@ from speechssl.report.page import Section
 from speechssl.report.scores import (
     NAMES,
     assign_slots,
-    condition_label,
     list_conditions,
     print_value,
     tabulate_scores,
@@ -89,23 +89,18 @@ def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], metric_unit: str
     if (all_scores.condition == "clean").all():
         return None
     darkest = max(LEAST_SCALE[metric_unit], all_scores.loss.max())
-    conditions = list_conditions(all_scores)
+    conditions, places = list_conditions(all_scores), sorted(all_scores.place.unique())
     # in inches: 0.27 a row of cells, 0.9 of a row the title of a panel, 0.9 the names of conditions
     # below the last panel
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
     height = (0.27 * sum(heights) + 0.9) / len(panels)
     with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            snrs = zip(panel.condition, panel.snr_db, strict=True)
-            values = zip(panel.metric, panel.value, strict=True)
-            labelled = panel.assign(
-                where=[condition_label(condition, snr) for condition, snr in snrs],
-                number=[print_value(metric, value) for metric, value in values],
-            )
-            pivot = labelled.pivot(index="label", columns="where", values=["loss", "number"])
+            pivot = panel.pivot(index="label", columns="place", values=["loss", "value"])
             pivot = pivot.loc[panel.label.unique()]
-            losses = pivot["loss"].reindex(columns=conditions).astype(float)
-            texts = pivot["number"].reindex(columns=conditions).fillna("–").to_numpy().tolist()
+            losses = pivot["loss"].reindex(columns=places)
+            scores = pivot["value"].reindex(columns=places)
+            texts = scores.map(partial(print_value, panel.metric.iloc[0])).to_numpy().tolist()
             # the square root shows small losses more clearly
             shares = np.sqrt(losses.clip(0) / darkest).to_numpy()
             labels = [shorten(label, 24) for label in pivot.index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +22,17 @@ from speechssl.superb.tasks.verification import ErrorCurve
 
 NUMBERED_CLASSES = 14  # the cells of a matrix have numbers up to this number of classes
 MOST_CLASSES = 60  # largest number of classes in a matrix
-DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
-
-
-@dataclass(frozen=True)
-class Head:
-    """A trained head has these values in its card."""
-
-    encoder: str
-    task: str
-    layer_weights: Sequence[float] = ()  # share of each hidden state, CNN output first; sum 1
-
-
-@dataclass(frozen=True)
-class Details:
-    """Details are the data of figures about the test set: `HeadEvaluation.detail` of one head, such
-    as {"confusion": ...}, {"det": ...} or {"layers": ...}."""
-
-    encoder: str
-    task: str
-    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Artefacts:
     """A run of SUPERB has heads and details beside its rows."""
 
-    heads: Sequence[Head] = ()
-    details: Sequence[Details] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.heads or self.details)
-
-    def of_task(self, task: str) -> list[Details]:
-        """List the details of a task."""
-        return [d for d in self.details if d.task == task]
+    # encoder -> task -> of each head the share of every hidden state, CNN output first
+    weights: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = field(default_factory=dict)
+    # task -> encoder -> data of figures about the test set: `HeadEvaluation.detail` of one head,
+    # such as {"confusion": ...}, {"det": ...} or {"layers": ...}
+    details: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def read_artefacts(out: Path) -> Artefacts:
@@ -65,13 +41,17 @@ def read_artefacts(out: Path) -> Artefacts:
     out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and
     details/<encoder>/<task>.json.
     """
-    heads = []
+    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
     for path in sorted(out.glob("heads/*/*/**/seed-*/card.json")):
-        card = read_json(path)
         _, encoder, task, *_ = path.relative_to(out).parts
-        heads.append(Head(encoder, task, card.get("layer_weights", ())))
-    details = [Details(**read_json(path)) for path in sorted(out.glob("details/*/*.json"))]
-    return Artefacts(heads, details)
+        layer_weights = read_json(path).get("layer_weights", ())
+        if len(layer_weights) > 1:
+            weights.setdefault(encoder, {}).setdefault(task, []).append(layer_weights)
+    details: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for path in sorted(out.glob("details/*/*.json")):
+        read = read_json(path)
+        details.setdefault(read["task"], {})[read["encoder"]] = read["detail"]
+    return Artefacts(weights, details)
 
 
 # ---- layers
@@ -81,27 +61,25 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
     """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
     task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
     mark at the best layer on dev."""
-    # encoder -> task -> the weights of each head
-    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
-    for head in artefacts.heads:
-        if len(head.layer_weights) > 1:
-            by_task = weights.setdefault(head.encoder, {})
-            by_task.setdefault(head.task, []).append(head.layer_weights)
-    for details in artefacts.of_task("qbe"):
-        if details.encoder in weights:
+    panels = {}  # encoder -> task -> mean weights
+    for encoder in slots:
+        by_task = artefacts.weights.get(encoder, {})
+        if by_task:
+            panels[encoder] = {task: np.mean(heads, axis=0) for task, heads in by_task.items()}
+    for encoder, detail in artefacts.details.get("qbe", {}).items():
+        if encoder in panels:
             # `_weight_text` prints 0 as a mark and NaN as nothing
-            mark = np.full(len(details.detail["layers"]), np.nan)
-            mark[np.argmax(details.detail["layers"])] = 0
-            weights[details.encoder]["qbe"] = [mark.tolist()]
-    panels = [encoder for encoder in slots if encoder in weights]
+            mark = np.full(len(detail["layers"]), np.nan)
+            mark[np.argmax(detail["layers"])] = 0
+            panels[encoder]["qbe"] = mark
     if not panels:
         return None
-    heights = [len(weights[encoder]) + 2.5 for encoder in panels]
+    heights = [len(by_task) + 2.5 for by_task in panels.values()]
     height = 0.24 * sum(heights) / len(panels)
     with new_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
-        for ax, encoder in zip(axes[:, 0], panels, strict=True):
-            tasks = sorted(weights[encoder], key=ORDER.index)
-            shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
+        for ax, (encoder, by_task) in zip(axes[:, 0], panels.items(), strict=True):
+            tasks = sorted(by_task, key=ORDER.index)
+            shares = np.array([by_task[task] for task in tasks])
             texts = [[_weight_text(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
             shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
@@ -131,10 +109,10 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     drawings = []
     for task in ORDER:
         matrices = {}
-        for details in artefacts.of_task(task):
-            slots = details.detail.get("confusion", {})
+        for encoder, detail in artefacts.details.get(task, {}).items():
+            slots = detail.get("confusion", {})
             for slot, confusion in slots.items():
-                name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
+                name = f"{encoder}, {slot}" if len(slots) > 1 else encoder
                 matrices[name] = share_confusions(**confusion)
         if not matrices:
             continue
@@ -176,35 +154,25 @@ def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw misses against false alarms on normal-deviate axes, on which normally distributed scores
     give a straight line; None without verification."""
-    curves = {}
-    for details in artefacts.of_task("asv"):
-        det = details.detail["det"]
-        curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
-        curves[details.encoder] = curve
-    if not curves:
+    by_encoder = artefacts.details.get("asv", {})
+    details = {encoder: by_encoder[encoder] for encoder in slots if encoder in by_encoder}
+    if not details:
         return None
+    from sklearn.metrics import DetCurveDisplay  # slow to import
+
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
-        for encoder, curve in curves.items():
+        for encoder, detail in details.items():
+            false_alarms, misses = (np.array(detail["det"][x]) for x in ("false_alarms", "misses"))
+            eer = ErrorCurve(false_alarms, misses).eer
             style = line_style(slots[encoder])
-            ax.plot(curve.false_alarms, curve.misses, color=style["color"])
-            name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"
-            ax.plot(curve.eer, curve.eer, linestyle="none", label=name, **style)
-        ax.axline((0.1, 0.1), (0.2, 0.2), color=MUTED, linewidth=0.9, linestyle=":")
-        ticks = [percent / 100 for percent in DET_TICKS]
-        labels = [f"{percent:g}" for percent in DET_TICKS]
-        ax.set_xscale("function", functions=(deviate, norm.cdf))
-        ax.set_yscale("function", functions=(deviate, norm.cdf))
-        ax.set_xticks(ticks, labels)
-        ax.set_yticks(ticks, labels)
-        ax.set(xlim=(0.001, 0.8), ylim=(0.001, 0.8), box_aspect=1)
-        ax.set_xlabel("False alarms: impostors let in (%)")
-        ax.set_ylabel("Misses: speakers turned away (%)")
+            DetCurveDisplay(fpr=false_alarms, fnr=misses).plot(ax, color=style["color"])
+            name = f"{shorten(encoder)}: EER {100 * eer:.1f} %"
+            ax.plot(norm.ppf(eer), norm.ppf(eer), linestyle="none", label=name, **style)
+        ax.axline((0, 0), slope=1, color=MUTED, linewidth=0.9, linestyle=":")
+        ax.set(box_aspect=1)
+        ax.set_xlabel("False alarms: impostors let in")
+        ax.set_ylabel("Misses: speakers turned away")
         figure.legend(loc="outside right upper")
         svg = save_svg(figure)
     caption = "Both axes are normal deviates; the marks are the equal error rates."
     return Drawing("Speaker verification: misses against false alarms", svg, caption)
-
-
-def deviate(shares: np.ndarray) -> np.ndarray:
-    """Return quantiles of the normal distribution, finite for shares of 0 and 1 too."""
-    return np.asarray(norm.ppf(np.clip(shares, 1e-5, 1 - 1e-5)))

@@ -1,20 +1,16 @@
-"""The page in headless Chromium: predictions are filtered, sorted and exported."""
+"""The page in headless Chromium: predictions are filtered, and sorted ones exported."""
 
 import csv
 import json
 import shutil
 from dataclasses import replace
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions
-from speechssl.metrics import frame_f1
-from speechssl.report import build
+from speechssl.report.build import write_report
 from speechssl.report.options import Report
-from speechssl.timing import FrameGrid, RunLength
 
 from ..files import write_corpus
 
@@ -22,7 +18,6 @@ pytestmark = pytest.mark.slow
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 QUESTIONS, SECONDS = 30, 4.0
 WORDS = [["the", 0.0, 0.5], ["red & 50%", 0.5, 1.0], ["boat_#1", 1.0, 2.5], ["sails", 2.5, 4.0]]
-PHONES = [["p", 0.0, 0.5], ["ih", 0.5, 1.0], ["n", 1.0, 4.0]]
 GOLD = (0.5, 2.5)  # "red & 50% boat_#1"
 
 
@@ -53,13 +48,13 @@ def answer_question(system, i):
     return {"text": text, "start": start, "end": end}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+@pytest.fixture
+def folder(tmp_path):
     """Thirty questions; DUAL answers all of them, the cascade all but five, in clean speech and in
     pink noise."""
-    root = tmp_path_factory.mktemp("page")
+    root = tmp_path
     gold = [{"text": "red & 50% boat_#1", "start": GOLD[0], "end": GOLD[1]}]
-    about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS, "phones": PHONES}
+    about = {"text": " ".join(w for w, _, _ in WORDS), "words": WORDS}
     passages, questions = [], []
     for i in range(QUESTIONS):
         speaker = {"speaker": f"voice-{i % 6}"}
@@ -78,27 +73,18 @@ def folder(tmp_path_factory):
     return corpus, root / "out"
 
 
-@pytest.fixture(scope="module")
-def path(folder):
-    corpus, out = folder
-    runs = RunLength(np.array([7, 63, 7]), np.array([50, 50, 99]))
-    with pytest.MonkeyPatch.context() as patch:
-        extractor = SimpleNamespace(grid=FrameGrid(16_000, 320, 400), units=lambda samples: runs)
-        patch.setattr(build, "load_unit_extractor", lambda *_: extractor)
-        build.write_report(Report(out=out, corpus=corpus, examples=4))
-    return out / "report.html"
-
-
 @pytest.fixture
-def page(browser, path):
+def page(browser, folder):
     """The page, which asks for nothing outside and logs no error."""
+    corpus, out = folder
+    write_report(Report(out=out, corpus=corpus, examples=4))
     new_page = browser.new_page(viewport={"width": 1200, "height": 900})
     new_page.set_default_timeout(5000)
     urls, errors = [], []
     new_page.on("request", lambda request: urls.append(request.url))
     new_page.on("console", lambda message: errors.append(message.text))
     new_page.on("pageerror", lambda error: errors.append(str(error)))
-    new_page.goto(f"file://{path}")
+    new_page.goto(f"file://{out}/report.html")
     yield new_page
     new_page.close()
     assert not errors
@@ -116,7 +102,7 @@ def status(page):
     return page.locator(".predictions .status").inner_text()
 
 
-def test_predictions_are_filtered(page):
+def test_predictions_are_filtered_and_exported(page):
     lines = page.locator(".predictions tbody tr")
     assert status(page).startswith("180 predictions")
     assert lines.count() == 100
@@ -131,26 +117,20 @@ def test_predictions_are_filtered(page):
     page.get_by_role("button", name="Reset").click()
     page.locator("[name=ff1-least]").fill("60")
     page.locator("[name=ff1-most]").fill("90")
-    too_long = 100 * frame_f1((0.0, 4.0), [GOLD])  # of DUAL
-    boat = 100 * frame_f1((1.0, 2.5), [GOLD])  # of the cascade
-    assert set(read_column(page, "FF1")) == {f"{too_long:.1f}", f"{boat:.1f}"}
+    # 2 * 2 / (4 + 2) of an answer of DUAL that is too long, 2 * 1.5 / (1.5 + 2) of the cascade
+    assert set(read_column(page, "FF1")) == {"66.7", "85.7"}
     page.locator("[name=text]").fill("exactly")
     questions = {text.split("\n")[0] for text in read_column(page, "Question")}
     assert questions == {'What, "exactly", is 100% so_odd?'}
     page.get_by_role("button", name="Reset").click()
     page.locator("[name=common]").check()
     assert status(page).startswith("150 of 180 predictions")
-
-
-def test_the_predictions_that_are_shown_are_exported(page):
+    page.get_by_role("button", name="Reset").click()
     page.locator("[name=system]").select_option(label="dual")
     page.locator(".predictions th button", has_text="FF1").click()
     with page.expect_download() as waiting:
         page.locator(".predictions .exports button[data-format=csv]").click()
     text = waiting.value.path().read_text(encoding="utf-8")
-    lines = list(csv.DictReader(text.splitlines()))
-    assert len(lines) == 90
-    assert {line["System"] for line in lines} == {"dual"}
-    values = [float(line["FF1"]) for line in lines]
+    values = [float(line["FF1"]) for line in csv.DictReader(text.splitlines())]
+    assert len(values) == 90
     assert values == sorted(values, reverse=True)
-    assert lines[0]["Question"] == 'What, "exactly", is 100% so_odd?'
