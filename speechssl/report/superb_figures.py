@@ -31,7 +31,7 @@ class Artefacts:
     # encoder -> task -> of each head the share of every hidden state, CNN output first
     weights: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = field(default_factory=dict)
     # task -> encoder -> data of figures about the test set: `HeadEvaluation.detail` of one head,
-    # such as {"confusion": ...}, {"det": ...} or {"layers": ...}
+    # such as {"confusion": ...} or {"det": ...}
     details: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -59,44 +59,27 @@ def read_artefacts(out: Path) -> Artefacts:
 
 def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
-    task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
-    mark at the best layer on dev."""
-    panels = {}  # encoder -> task -> mean weights
-    for encoder in slots:
-        by_task = artefacts.weights.get(encoder, {})
-        if by_task:
-            panels[encoder] = {task: np.mean(heads, axis=0) for task, heads in by_task.items()}
-    for encoder, detail in artefacts.details.get("qbe", {}).items():
-        if encoder in panels:
-            # `_weight_text` prints 0 as a mark and NaN as nothing
-            mark = np.full(len(detail["layers"]), np.nan)
-            mark[np.argmax(detail["layers"])] = 0
-            panels[encoder]["qbe"] = mark
+    task and a column for each hidden state (CNN output first)."""
+    panels = [encoder for encoder in slots if encoder in artefacts.weights]
     if not panels:
         return None
-    heights = [len(by_task) + 2.5 for by_task in panels.values()]
+    heights = [len(artefacts.weights[encoder]) + 2.5 for encoder in panels]
     height = 0.24 * sum(heights) / len(panels)
     with new_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
-        for ax, (encoder, by_task) in zip(axes[:, 0], panels.items(), strict=True):
+        for ax, encoder in zip(axes[:, 0], panels, strict=True):
+            by_task = artefacts.weights[encoder]
             tasks = sorted(by_task, key=ORDER.index)
-            shares = np.array([by_task[task] for task in tasks])
-            texts = [[_weight_text(share) for share in line] for line in shares]
+            shares = np.array([np.mean(by_task[task], axis=0) for task in tasks])
+            texts = [[f"{100 * share:.0f}" for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
-            shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
+            shade(ax, shares / shares.max(), [NAMES[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
         svg = save_svg(figure)
     caption = (
         "Percent of each hidden state in the sum that a head sees, a mean over seeds; CNN is the "
-        "output of the convolutions. QbE has no weights: its mark is the layer that dev chose."
+        "output of the convolutions."
     )
     return Drawing("Which layers the tasks use", svg, caption)
-
-
-def _weight_text(share: float) -> str:
-    """Write the weight of a layer in percent. 0 is the mark of QbE, NaN one of its other layers."""
-    if np.isnan(share):
-        return ""
-    return f"{100 * share:.0f}" if share else "✓"
 
 
 # ---- confusions

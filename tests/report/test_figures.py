@@ -63,7 +63,6 @@ def test_superb_has_figures_of_layers_confusions_and_verification(tmp_path):
     write_json(tmp_path / "heads/a/ks/seed-0/card.json", {"layer_weights": [0.25, 0.75]})
     details = {
         "ks": {"confusion": {"keyword": {"classes": ["x", "y"], "counts": [[1, 1], [0, 2]]}}},
-        "qbe": {"layers": [1.0, 2.0]},
         "asv": {"det": {"false_alarms": [0.0, 0.5, 1.0], "misses": [1.0, 0.25, 0.0]}},
     }
     for task, detail in details.items():
