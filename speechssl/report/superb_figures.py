@@ -21,7 +21,7 @@ from speechssl.superb.options import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
 NUMBERED_CLASSES = 14  # the cells of a matrix have numbers up to this number of classes
-MOST_CLASSES = 60  # largest number of classes in a matrix
+MOST_CLASSES = 60  # in a matrix that is drawn
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
 
 def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     """Draw the confusions of every classification task: a matrix for each encoder and slot, two in
-    a row."""
+    a row. Slots of more than MOST_CLASSES are left out."""
     caption = "A line is what it was, a column what it was taken for; percent of the line."
     drawings = []
     for task in ORDER:
@@ -96,7 +96,8 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
             slots = detail.get("confusion", {})
             for slot, confusion in slots.items():
                 name = f"{encoder}, {slot}" if len(slots) > 1 else encoder
-                matrices[name] = share_confusions(**confusion)
+                if len(confusion["classes"]) <= MOST_CLASSES:
+                    matrices[name] = share_confusions(**confusion)
         if not matrices:
             continue
         rows = math.ceil(len(matrices) / 2)
@@ -118,17 +119,9 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
 
 def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
     """Return the shares of predicted classes for each true class; zeros for a class without
-    recordings. Of more than MOST_CLASSES those with the most errors are kept. counts: a row for
-    each true class."""
+    recordings. counts: a row for each true class."""
     table = pd.DataFrame(counts, classes, classes)
-    totals = table.sum(axis=1).to_numpy()
-    shares = table / np.maximum(totals, 1)[:, None]
-    if len(table) > MOST_CLASSES:
-        # recordings of a class that were taken for others, and of others that were taken for it
-        errors = totals + table.sum().to_numpy() - 2 * np.diag(table)
-        worst = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
-        shares = shares.iloc[worst, worst]
-    return shares
+    return table.div(table.sum(axis=1).clip(lower=1), axis=0)
 
 
 # ---- detection error trade-off
