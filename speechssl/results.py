@@ -93,10 +93,9 @@ class Row:
         which the seed is 0 and the card "" by default."""
         percent = interval.percent
         low, high = percent.ends
-        fields = {"seed": 0, "card": ""} | fields
-        fields |= {"value": percent.value, "low": low, "high": high, "n": percent.n}
-        fields |= {"drawn": percent.drawn, "groups": percent.groups}
-        return cls(*cell, **fields)
+        values: dict[str, Any] = {"seed": 0, "card": "", "value": percent.value, "n": percent.n}
+        values |= {"low": low, "high": high, "drawn": percent.drawn, "groups": percent.groups}
+        return cls(*cell, **values | fields)
 
     @property
     def cell(self) -> tuple[Any, ...]:
