@@ -9,12 +9,13 @@ answer scores 0. Intervals are half-open, [start, end) seconds.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import jiwer
 import numpy as np
-from rapidfuzz.distance import Levenshtein
 
 from speechssl.errors import InputError
 from speechssl.text import answer_tokens, tokens
@@ -27,7 +28,8 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
 
     It is the frame F1 of DUAL (arXiv 2203.04911) in seconds, because the frames of a recogniser and
     of units need not be equally long. predicted None: no answer. An empty prediction (start == end)
-    overlaps nothing and scores 0. Gold intervals are not empty, as `load_corpus` makes sure.
+    overlaps nothing and scores 0. Raises ValueError for a time that is not finite, a prediction
+    that ends before it starts, or an empty gold interval.
     """
     return _best_score(
         predicted, gold, lambda overlap, length, gold_length: 2 * overlap / (length + gold_length)
@@ -36,7 +38,7 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
 
 def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
-    AOS). The rules are those of `frame_f1`."""
+    AOS). The rules and errors are those of `frame_f1`."""
     return _best_score(
         predicted,
         gold,
@@ -51,6 +53,13 @@ def _best_score(
 ) -> float:
     """Return the best score over the gold intervals. score: called with the overlap of prediction
     and gold interval, and their lengths."""
+    for start, end in gold:
+        if not (math.isfinite(start) and math.isfinite(end) and start < end):
+            raise ValueError(f"the gold times [{start}, {end}) s are not an interval")
+    if predicted is not None:
+        start, end = predicted
+        if not (math.isfinite(start) and math.isfinite(end) and start <= end):
+            raise ValueError(f"the predicted times [{start}, {end}) s are not an interval")
     if predicted is None:
         return float(not gold)
     best = 0.0
@@ -116,20 +125,30 @@ class WordErrors:
 def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
-    """Count errors in the tokens of `text.tokens` (en: words, zh: characters): the fewest
-    substitutions, deletions and insertions. `text.error_metric` has the name of their rate: "wer",
-    or "cer" in Chinese.
+    """Count errors in the tokens of `text.tokens` (en: words, zh: characters) by jiwer's alignment.
+    `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
     An empty hypothesis deletes every word; words recognised where the reference is empty are
-    insertions. Raises InputError when no reference has a word, and ValueError for lists of
+    insertions. Raises InputError when no reference has a word; jiwer raises ValueError for lists of
     different lengths.
     """
     reference_words = [tokens(text, language) for text in references]
     if not any(reference_words):
         raise InputError("the references have no words; check the texts and their language")
+    hypothesis_words = [tokens(text, language) for text in hypotheses]
+    result = jiwer.process_words(
+        [" ".join(words) for words in reference_words],
+        [" ".join(words) for words in hypothesis_words],
+    )
     errors = []
-    for words, hypothesis in zip(reference_words, hypotheses, strict=True):
-        errors.append(Levenshtein.distance(words, tokens(hypothesis, language)))
+    for chunks in result.alignments:
+        count = 0
+        for c in chunks:
+            if c.type != "equal":
+                # deletions have reference words alone, insertions hypothesis words alone, and
+                # substitutions as many of both
+                count += max(c.ref_end_idx - c.ref_start_idx, c.hyp_end_idx - c.hyp_start_idx)
+        errors.append(count)
     return WordErrors(
         errors=np.array(errors, dtype=np.int64),
         words=np.array([len(words) for words in reference_words], dtype=np.int64),

@@ -88,14 +88,39 @@ class Row:
     seen: str = ""
 
     @classmethod
-    def from_interval(cls, interval: Interval, *cell: Any, **fields: Any) -> Row:
-        """Make a row in percent from an interval of fractions. cell, fields: the other fields, of
-        which the seed is 0 and the card "" by default."""
+    def from_interval(
+        cls,
+        interval: Interval,
+        task: str,
+        system: str,
+        encoder: str,
+        condition: str,
+        snr_db: float | None,
+        metric: str,
+        seed: int = 0,
+        card: str | Mapping[str, Any] = "",
+        snr_over: str = "",
+    ) -> Row:
+        """Make a row in percent from an interval of fractions."""
         percent = interval.percent
         low, high = percent.ends
-        values: dict[str, Any] = {"seed": 0, "card": "", "value": percent.value, "n": percent.n}
-        values |= {"low": low, "high": high, "drawn": percent.drawn, "groups": percent.groups}
-        return cls(*cell, **values | fields)
+        return cls(
+            task=task,
+            system=system,
+            encoder=encoder,
+            condition=condition,
+            snr_db=snr_db,
+            metric=metric,
+            value=percent.value,
+            low=low,
+            high=high,
+            n=percent.n,
+            seed=seed,
+            card=card,
+            drawn=percent.drawn,
+            groups=percent.groups,
+            snr_over=snr_over,
+        )
 
     @property
     def cell(self) -> tuple[Any, ...]:
@@ -412,29 +437,44 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     A cell with several seeds shows their mean, their number, and the range of their intervals.
     Systems come in order of appearance, conditions in that of `order_conditions`.
     """
+    import pandas
+
     rows = list({row.cell: row for row in rows}.values())
     conditions = order_conditions((row.full_condition, row.snr_db) for row in rows)
-    # metric -> system -> condition -> rows, which differ in their seeds
-    metrics: dict[str, dict[str, dict[str, list[Row]]]] = {}
-    for row in rows:
-        systems = metrics.setdefault(row.metric, {})
-        cells = systems.setdefault(system_label(row.name, row.encoder), {})
-        cells.setdefault(condition_name(row.full_condition, row.snr_db), []).append(row)
+    order = [condition_name(*condition) for condition in conditions]
+    long_table = pandas.DataFrame(
+        {
+            "metric": [row.metric for row in rows],
+            "system": [system_label(row.name, row.encoder) for row in rows],
+            "condition": [condition_name(row.full_condition, row.snr_db) for row in rows],
+            "n": [row.n for row in rows],
+            "row": rows,
+        }
+    )
     tables = {}
-    for metric, systems in metrics.items():
-        measured = {name for cells in systems.values() for name in cells}
-        columns = [name for name in (condition_name(*c) for c in conditions) if name in measured]
+    for metric, of_metric in long_table.groupby("metric", sort=False):
+        cells = of_metric.pivot_table(
+            values="row",
+            index="system",
+            columns="condition",
+            aggfunc=_cell_text,
+            fill_value="-",
+            sort=False,
+        )
+        cells = cells[[name for name in order if name in cells]]
         lines = []
-        for system, cells in systems.items():
-            sizes = {row.n for cell_rows in cells.values() for row in cell_rows}
-            n = "-".join(str(size) for size in sorted({min(sizes), max(sizes)}))
-            lines.append((system, n, *(_cell_text(cells.get(name, [])) for name in columns)))
-        tables[metric] = Table("", ("system", "n", *columns), tuple(lines))
+        for system, *line in cells.itertuples():
+            sizes = of_metric.n[of_metric.system == system]
+            smallest, largest = sizes.min(), sizes.max()
+            n = f"{smallest}" if smallest == largest else f"{smallest}-{largest}"
+            lines.append((system, n, *line))
+        tables[metric] = Table("", ("system", "n", *cells.columns), tuple(lines))
     return tables
 
 
-def _cell_text(rows: Sequence[Row]) -> str:
+def _cell_text(rows: Iterable[Row]) -> str:
     """Write the text of a cell from its rows, which differ in their seeds."""
+    rows = list(rows)
     text = seeds_text(rows)
     return f"{text} ({len(rows)} seeds)" if len(rows) > 1 else text
 
@@ -457,18 +497,19 @@ def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
 def interval_text(
     interval: Interval | Row | Mapping[str, Any] | None,
     sign: str = "",
+    missing: str = "–",
     digits: int = 1,
 ) -> str:
     """Write "61.2 [58.0, 64.5]" for an interval, a row or their JSON; "61.2" where no interval was
     estimated.
 
-    sign: "+" for differences. "–" stands for None and for JSON without a value.
+    sign: "+" for differences; missing: for None and for JSON without a value.
     """
     values: Mapping[str, Any] = {}
     if interval:
         values = interval if isinstance(interval, Mapping) else vars(interval)
     if "value" not in values:
-        return "–"
+        return missing
     low, high = values["low"], values["high"]
     if isinstance(interval, Interval):
         low, high = interval.ends
@@ -512,6 +553,13 @@ def order_conditions(
         return name != "clean", snr_db is None, names.index(name), -(snr_db or 0.0)
 
     return sorted(unique, key=rank)
+
+
+def join_words(parts: Sequence[str]) -> str:
+    """Join texts: "a, b and c"."""
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def nearest_snr(conditions: Iterable[Any], snr_db: float) -> list[Any]:

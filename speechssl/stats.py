@@ -638,9 +638,14 @@ def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
         groups[task] = {(task_units.name, label) for label in task_units.labels}
     components: list[set[tuple[str, str]]] = []  # sets of groups that are drawn together
     for task_groups in groups.values():
-        touching = [component for component in components if component & task_groups]
-        separate = [component for component in components if component not in touching]
-        components = [*separate, task_groups.union(*touching)]
+        joined = set(task_groups)
+        separate = []
+        for component in components:
+            if component & task_groups:
+                joined |= component
+            else:
+                separate.append(component)
+        components = [*separate, joined]
     shared: dict[K, set[str]] = {}
     for task, task_groups in groups.items():
         for component in components:

@@ -69,8 +69,19 @@ def test_intervals_of_an_error_rate_cover_it():
 @pytest.mark.parametrize("groups", [5, 8])
 def test_the_difference_of_two_resampled_scores_is_the_paired_difference(groups):
     def make_items(scores, units):
-        triples = enumerate(zip(scores, units.labels, units.askers, strict=True))
-        return [ItemScore(str(i), v, score, 1.0, v, asker) for i, (score, v, asker) in triples]
+        items = []
+        for i, (score, voice) in enumerate(zip(scores, units.labels, strict=True)):
+            items.append(
+                ItemScore(
+                    id=str(i),
+                    group=voice,
+                    numerator=score,
+                    denominator=1.0,
+                    voice=voice,
+                    asker=units.askers[i],
+                )
+            )
+        return items
 
     for scores, units in simulate_corpora(groups, askers=True, count=5):
         zeros = np.zeros(len(scores))

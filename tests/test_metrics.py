@@ -20,9 +20,11 @@ from .files import refused
         ((1.0, 2.0), [(1.0, 2.0)], 1.0, 1.0),
         ((0.0, 2.0), [(1.0, 3.0)], 0.5, 1 / 3),
         ((0.0, 1.0), [(1.0, 2.0)], 0.0, 0.0),  # half-open: touching is not overlapping
+        ((0.0, 4.0), [(1.0, 2.0)], 0.4, 0.25),
         ((1.5, 1.5), [(1.0, 2.0)], 0.0, 0.0),
         # the last annotation counts, which released DUAL drops
         ((5.0, 6.0), [(0.0, 1.0), (2.0, 3.0), (5.0, 6.0)], 1.0, 1.0),
+        ((0.0, 1.0), [(0.0, 1.0), (2.0, 3.0)], 1.0, 1.0),
         (None, [(0.0, 1.0)], 0.0, 0.0),
         (None, [], 1.0, 1.0),
         ((0.0, 1.0), [], 0.0, 0.0),
@@ -33,18 +35,32 @@ def test_time_scores(predicted, gold, f1, aos):
     assert overlap_score(predicted, gold) == pytest.approx(aos)
 
 
+@pytest.mark.parametrize("wrong", [(2.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_times_that_are_not_an_interval_are_refused(wrong):
+    with pytest.raises(ValueError, match="predicted"):
+        frame_f1(wrong, [(0.0, 1.0)])
+    with pytest.raises(ValueError, match="gold"):
+        overlap_score(None, [wrong])
+
+
 @pytest.mark.parametrize(
     ("predicted", "gold", "language", "exact", "f1"),
     [
         ("the Eiffel Tower.", ["eiffel tower"], "en", 1, 1),
+        ("tower of Paris", ["Eiffel Tower"], "en", 0, 0.4),
         ("1999", ["in 1998", "1997", "1999"], "en", 1, 1),  # the last annotation counts
         ("b b", ["b"], "en", 0, 2 / 3),  # bags, not sets
+        ("", ["x"], "en", 0, 0),
         (None, ["x"], "en", 0, 0),
         (None, [], "en", 1, 1),
         ("The", [], "en", 1, 1),  # nothing is left of it
+        ("x", [], "en", 0, 0),
         ("x", ["", "x"], "en", 1, 1),
         ("", ["", "x"], "en", 0, 0),  # SQuAD 2.0: empty annotations do not count beside others
+        ("", [""], "en", 1, 1),
         ("家裏", ["家裡"], "zh", 1, 1),
+        ("臺北市", ["台北"], "zh", 0, 0.8),
+        ("ABC 公司", ["abc公司。"], "zh", 1, 1),
         ("台湾头发", ["臺灣頭髮"], "zh", 1, 1),
         ("１９３２年", ["1932年"], "zh", 1, 1),
     ],

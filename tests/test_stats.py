@@ -48,6 +48,10 @@ def test_the_mean_of_unequal_groups_is_over_items():
 
 
 def test_fewer_than_five_groups_have_no_interval():
+    one_group = stats.mean_interval([0.0, 1.0], group_units("pp"), resamples=50)
+    assert one_group == stats.Interval(
+        value=0.5, low=0.5, high=0.5, n=2, estimated=False, drawn="group", groups=1
+    )
     four_groups = stats.mean_interval([0, 0, 0, 1], group_units("abcd"), resamples=50)
     assert four_groups.ends == (None, None)
     assert not stats.mean_interval([1.0] * 4, resamples=50).estimated
@@ -55,6 +59,13 @@ def test_fewer_than_five_groups_have_no_interval():
     # an utterance without reference words does not count
     errors, words = [3] * 4 + [0], [10] * 4 + [0]
     assert not stats.ratio_interval(errors, words, resamples=50).estimated
+
+
+def test_the_difference_in_one_group_has_neither_interval_nor_p_value():
+    difference = stats.paired_difference([1.0, 0.5], [0.0, 0.0], group_units("pp"), resamples=50)
+    assert difference.value == 0.75
+    assert difference.interval.ends == (None, None)
+    assert difference.p_value == 1
 
 
 def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios():
@@ -75,6 +86,9 @@ def test_a_paired_difference_is_significant_where_two_intervals_overlap():
     assert difference.value == pytest.approx((better - scores).mean())
     assert difference.interval.low > 0
     assert 0 < difference.p_value < 0.01
+    reverse = stats.paired_difference(scores, better, resamples=2000)
+    assert reverse.value == pytest.approx(-difference.value)
+    assert reverse.p_value == difference.p_value
 
 
 @pytest.mark.parametrize(
@@ -85,7 +99,13 @@ def test_a_few_groups_prove_nothing_however_large_the_difference(groups, least):
     units = group_units(i % groups for i in range(80))
     difference = stats.paired_difference(np.ones(80), np.zeros(80), units, resamples=999)
     assert difference.p_value == pytest.approx(max(least, 1 / (1 + stats.RESAMPLES)))
-    assert (difference.interval.ends == (None, None)) == (groups < 5)
+    assert difference.unit == "group"
+
+
+@pytest.mark.parametrize("wrong", [[], [1.0, float("nan")], [float("inf")]])
+def test_scores_that_are_refused(wrong):
+    with pytest.raises(ValueError, match="must be finite"):
+        stats.mean_interval(wrong)
 
 
 def make_items(values):
@@ -136,6 +156,7 @@ def test_voices_are_drawn_where_there_are_five_and_else_passages():
     cells = {"four": make_voiced_items(values, "abcd" * 5)}
     by_passage = stats.resample_cells(cells, unit="passage")["four"]
     assert (by_voice.unit, by_voice.groups) == ("voice", 5)
+    assert (by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5)
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
     mean = stats.mean_estimate([by_voice, by_passage, by_voice])
     assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
@@ -146,7 +167,7 @@ def test_tasks_that_share_a_voice_are_drawn_together():
     correlate."""
     rng = np.random.default_rng(4)
     level = dict(zip("abcdefghi", rng.random(9), strict=True))  # of each voice
-    tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3}
+    tasks = {"ks": "abcdefgh" * 3, "ic": "bcdefghi" * 4, "other": "uvwxy" * 3, "none": [""] * 12}
     items = {}
     for task, voices in tasks.items():
         values = [level.get(voice, 0.3) + rng.normal(0, 0.01) for voice in voices]
@@ -155,8 +176,11 @@ def test_tasks_that_share_a_voice_are_drawn_together():
     for task in tasks:
         _, units[task] = stats.common_units({task: items[task]}, "passage")
     shared = stats.find_shared_groups(units)
-    assert shared["ks"] == shared["ic"] == set("abcdefghi")
+    assert shared["ks"] == set("abcdefghi")
+    assert shared["ic"] == shared["ks"]
     assert shared["other"] == set("uvwxy")
+    assert units["none"].name == "passage"
+    assert shared["none"] == {f"p{i}" for i in range(12)}
     resampled = {}
     for task in tasks:
         estimates = stats.resample_cells(

@@ -257,8 +257,15 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
     for scores in on_shared:
         items = []
         for i, line in scores.lines.items():
-            voice, asker = line.get("voice", ""), line.get("asker", "")
-            items.append(ItemScore(i, line["passage"], float(line[metric]), 1.0, voice, asker))
+            item = ItemScore(
+                id=i,
+                group=line["passage"],
+                numerator=float(line[metric]),
+                denominator=1.0,
+                voice=line.get("voice", ""),
+                asker=line.get("asker", ""),
+            )
+            items.append(item)
         cells[scores.system, scores.condition, metric] = items
     for scores in on_shared:
         if scores.has_transcripts:
@@ -318,11 +325,16 @@ def _word_errors(scores: Scores) -> list[ItemScore]:
     items = []
     for i, line in scores.lines.items():
         passage = line["passage"]
-        errors = words = 0.0
-        if passage not in counted:
-            errors, words = float(line["passage_errors"] or 0), float(line["passage_words"] or 0)
+        is_first = passage not in counted
         counted.add(passage)
-        items.append(ItemScore(i, passage, errors, words, line.get("voice", "")))
+        item = ItemScore(
+            id=i,
+            group=passage,
+            numerator=float(line["passage_errors"] or 0) if is_first else 0.0,
+            denominator=float(line["passage_words"] or 0) if is_first else 0.0,
+            voice=line.get("voice", ""),
+        )
+        items.append(item)
     return items
 
 

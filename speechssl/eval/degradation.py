@@ -416,7 +416,7 @@ def _loss_table(values: Mapping[str, Any]) -> Table:
         if a["encoder"] != values["baseline"]:
             noise = a["group"], a["snr_db"]
             intervals = [baseline_losses[noise], a["loss"], a["removed"], a["recovered"]]
-            texts = (interval_text(n) for n in intervals)
+            texts = (interval_text(n, missing="-") for n in intervals)
             rows.append((a["encoder"], condition_name(*noise), *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
@@ -437,7 +437,7 @@ def _clean_table(values: Mapping[str, Any]) -> Table:
     """Make the table of gains in clean speech."""
     rows = []
     for x in values["clean"]:
-        mean, worst = (interval_text(x[name], "+") for name in ("gain", "worst"))
+        mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
         rows.append((x["encoder"], mean, f"{x['worst']['task']}: {worst}"))
     note = (
         "Points by which it is better than the baseline in clean speech (below 0: worse). "

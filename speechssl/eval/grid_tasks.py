@@ -19,7 +19,7 @@ from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import hash_json, read_json
 from speechssl.cascade.model import CtcRecogniser, greedy_decode
-from speechssl.cascade.options import CtcOptions, TrainCtc
+from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
 from speechssl.checkpoints import SHIPPED
 from speechssl.data.recordings import list_recordings, source_card
@@ -74,8 +74,8 @@ RECOGNISER = CtcOptions(
     lstm_width=192,
 )
 CLASSIFICATION = ("ks", "ic", "sid", "style")
-# tasks that need a folder of models
-WITH_MODELS = ("units", "dual", "speechbert", "cascade-ctc", "cascade-ctc-greedy")
+CASCADES = ("cascade-ctc", "cascade-ctc-greedy")
+WITH_MODELS = ("units", "dual", "speechbert", *CASCADES)  # tasks that need a folder of models
 GRID_TASKS = (*CLASSIFICATION, "asr", *WITH_MODELS)
 
 
@@ -159,8 +159,14 @@ class HeadTask(GridTask):
         scored = []
         for utterance, names in zip(self.utterances, speakers, strict=True):
             is_right = features.get(utterance.id) == dict(utterance.labels)
-            voice = "".join(names)  # one name, or none where training knows the speaker
-            scored.append(ItemScore(utterance.id, utterance.id, float(is_right), 1.0, voice))
+            item = ItemScore(
+                id=utterance.id,
+                group=utterance.id,
+                numerator=float(is_right),
+                denominator=1.0,
+                voice="".join(names),  # one name, or none where training knows the speaker
+            )
+            scored.append(item)
         return scored
 
 
@@ -230,8 +236,14 @@ class RecognitionTask(GridTask):
         errors = word_error_rate(texts, transcripts, self.language)
         scored = []
         for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
-            voice = unknown_voice(q.speaker, self.training_voices)
-            scored.append(ItemScore(q.id, q.passage, float(edits), float(words), voice))
+            item = ItemScore(
+                id=q.id,
+                group=q.passage,
+                numerator=float(edits),
+                denominator=float(words),
+                voice=unknown_voice(q.speaker, self.training_voices),
+            )
+            scored.append(item)
         return scored
 
 
@@ -280,8 +292,14 @@ class UnitsTask(GridTask):
         for name, _ in self.items:
             units = features[name].units.tolist() if name in features else []
             clean = self.clean[name].units.tolist()
-            edits, voice = Levenshtein.distance(clean, units), self.voices.get(name, "")
-            scored.append(ItemScore(name, name, float(edits), float(len(clean)), voice))
+            item = ItemScore(
+                id=name,
+                group=name,
+                numerator=float(Levenshtein.distance(clean, units)),
+                denominator=float(len(clean)),
+                voice=self.voices.get(name, ""),
+            )
+            scored.append(item)
         return scored
 
 
@@ -316,8 +334,15 @@ class AnswersTask(GridTask):
         scored = []
         for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
             if s.ff1 is not None:
-                voice, asker = voices[s.passage], voices[s.id]
-                scored.append(ItemScore(s.id, s.passage, s.ff1, 1.0, voice, asker))
+                item = ItemScore(
+                    id=s.id,
+                    group=s.passage,
+                    numerator=s.ff1,
+                    denominator=1.0,
+                    voice=voices[s.passage],
+                    asker=voices[s.id],
+                )
+                scored.append(item)
         return scored
 
 
@@ -342,7 +367,14 @@ class TranscriptsTask(AnswersTask):
         voices = voices_of(self.corpus)
         scored = []
         for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
-            scored.append(ItemScore(p.id, p.id, float(edits), float(words), voices[p.id]))
+            item = ItemScore(
+                id=p.id,
+                group=p.id,
+                numerator=float(edits),
+                denominator=float(words),
+                voice=voices[p.id],
+            )
+            scored.append(item)
         return scored
 
 
@@ -420,7 +452,8 @@ def make_tasks(
         folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
         return [UnitsTask(extractor, data, folder, o)]
     corpus = first_passages(load_corpus(data, o.split), o.passages)
-    (system,) = load_systems(tested.models, [name], o.bf16, encoder)
+    reading = o.reading if name in CASCADES else ReaderOptions()
+    (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
     return make_qa_tasks(system, corpus)
 
 

@@ -127,9 +127,17 @@ def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows
     """Make the rows of predictions, one for each answerable question."""
     rows = []
     for question in corpus.answerable:
-        row: dict[str, Any] = {"id": question.id, "passage": question.passage, "confidence": None}
-        row |= {"answered": question.id in answers, "text": None, "start": None, "end": None}
-        rows.append(row | dict(answers.get(question.id, {})))
+        answer = answers.get(question.id, {})
+        row = {
+            "id": question.id,
+            "passage": question.passage,
+            "confidence": None,
+            "answered": bool(answer),
+            "text": answer.get("text"),
+            "start": answer.get("start"),
+            "end": answer.get("end"),
+        }
+        rows.append(row)
     return rows
 
 
@@ -212,13 +220,13 @@ def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[st
                 "give its corpus and --split"
             )
         if name in answerable and value not in (None, ""):
-            if isinstance(value, str):
-                value = {"text": value}
-            elif isinstance(value, list) and len(value) == 2:
-                value = {"start": value[0], "end": value[1]}
-            advice = "give a text, [start, end] in seconds, or an object with both"
-            place = f"{file}: the answer of {name}"
-            answers[name] = msgspec.structs.asdict(convert(value, Answer, place, advice))
+            try:
+                answers[name] = _parse_answer(value)
+            except (msgspec.ValidationError, ValueError) as error:
+                raise InputError(
+                    f"{file}: the answer of {name} is {value!r} ({error}); give a text, "
+                    "[start, end] in seconds, or an object with both"
+                ) from error
     return answers
 
 
@@ -229,12 +237,22 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
     start: float | None = None
     end: float | None = None
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for an answer that lacks something or ends before it starts."""
-        if (self.start is None) != (self.end is None) or (self.text is None and self.start is None):
-            raise ValueError("something of it is missing")
-        if self.start is not None and not 0 <= self.start <= (self.end or 0.0) < math.inf:
-            raise ValueError("it does not end after its start")
+
+def _parse_answer(value: Any) -> dict[str, Any]:
+    """Return text, start and end of an answer as the file has it. Raises ValidationError or
+    ValueError for a value that is no answer."""
+    if isinstance(value, str):
+        value = {"text": value}
+    elif isinstance(value, list):
+        start, end = value
+        value = {"start": start, "end": end}
+    answer = msgspec.convert(value, Answer)
+    has_one_time = (answer.start is None) != (answer.end is None)
+    if has_one_time or answer == Answer():
+        raise ValueError("something of it is missing")
+    if answer.start is not None and not 0 <= answer.start <= (answer.end or 0.0) < math.inf:
+        raise ValueError("it does not end after its start")
+    return msgspec.structs.asdict(answer)
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:

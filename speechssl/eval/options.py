@@ -230,7 +230,15 @@ class Robustness:
     head_steps: Count = option(
         3000, "largest number of updates of a classifier, for each learning rate"
     )
+    reading: ReaderOptions = group(
+        ReaderOptions(), "reader of words, of cascade-ctc and cascade-ctc-greedy"
+    )
     bf16: bool = option(False, READERS, name="precision", values=BF16)
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
+
+    def __post_init__(self) -> None:
+        """Raise InputError where no noise is named."""
+        if not (self.noise.seen or self.noise.unseen):
+            raise InputError("the grid has no noise; name a condition with --seen or --unseen")

@@ -7,13 +7,17 @@ the order of the manifest.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import yaml
 
 from speechssl.artifacts import read_json
 from speechssl.augment import Condition
@@ -39,13 +43,49 @@ from speechssl.metrics import (
 )
 from speechssl.results import SEEN
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric
+from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
 
 if TYPE_CHECKING:
     # imports torch, which a page of results does not load
     from speechssl.multiple_choice.model import ScoredChoice
 
 METRICS = ("ff1", "aos", "em", "f1")
+
+
+# ---- kinds of answers, by the rules in answer_types.yaml
+
+
+@cache
+def _read_rules() -> dict[str, Any]:
+    """Read answer_types.yaml: by language the patterns of kinds of answers, tried in their order,
+    `asked` on the question and then `form` on the answer."""
+    file = resources.files("speechssl.eval").joinpath("answer_types.yaml")
+    return dict(yaml.safe_load(file.read_text("utf-8")))
+
+
+def classify_answer(question: str, answer: str, language: str) -> str:
+    """Return the kind of an answer, a name in answer_types.yaml; "other" in a language of
+    ANSWERS_ONLY, whose answers can be scored but not told apart. Raises InputError for a language
+    without text rules."""
+    if language in ANSWERS_ONLY:
+        return "other"
+    language = language_of(language)
+    rules = _read_rules()[language]
+    for kind, text in (("asked", question.lower()), ("form", answer.lower())):
+        for name, rule in rules[kind].items():
+            if re.search(rule, text, re.VERBOSE):
+                return str(name)
+    if len(answer_tokens(answer, language)) >= rules["clause"]:
+        return "clause"
+    small_words = _read_rules()["small"].split()
+    words = re.findall(r"[^\W\d_]+", answer)  # runs of letters, such as "de" and "Gaulle"
+    words = [word for word in words if word.lower() not in small_words]
+    are_capitalised = bool(words) and all(word[0].isupper() for word in words)
+    # in a text without any small letters capitals tell nothing
+    has_small_letters = any(letter.islower() for letter in answer + question)
+    if language == "en" and are_capitalised and has_small_letters:
+        return "proper noun"
+    return "other"
 
 
 # ---- kinds of errors of an answer
@@ -293,8 +333,8 @@ def make_question_lines(
     transcripts: Mapping[str, str],
     metrics: Sequence[str] = (*METRICS, "error"),
 ) -> Rows:
-    """Make the lines of spoken question answering and retrieval, one a question. The length of the
-    answer is that of its first annotation; unknown values are None.
+    """Make the lines of spoken question answering and retrieval, one a question. Length and type of
+    the answer are those of its first annotation; unknown values are None.
 
     scored: scores with `id` and the metrics; transcripts: of the passages by id, {} for a system
     without transcripts.
@@ -308,8 +348,12 @@ def make_question_lines(
         seconds = None
         if answer.start is not None and answer.end is not None:
             seconds = answer.end - answer.start
+        about = {
+            "answer_seconds": seconds,
+            "type": classify_answer(question.written, answer.text, question.language),
+        }
         scores = {metric: getattr(score, metric) for metric in metrics}
-        lines.append({"id": score.id, **facts[score.id], **scores, "answer_seconds": seconds})
+        lines.append({"id": score.id, **facts[score.id], **scores, **about})
     return lines
 
 

@@ -223,9 +223,8 @@ def score_system(
             seed=seed,
             card=hash_json(dict(system.card)),
             snr_over=predictions.get("snr_over", ""),
-            seen=seen,
         )
-        rows.append(row)
+        rows.append(replace(row, seen=seen))
     return rows
 
 

@@ -230,7 +230,11 @@ def _rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
             tuned = cells.get((task, metric, encoder, "clean"), [])
             default = cells.get((task, f"{metric}{DEFAULT}", encoder, "clean"), [])
             has_default = has_default or bool(default)
-            texts.append(f"{format_mean(tuned, metric)} / {format_mean(default, metric)}")
+            values = []
+            for cell_rows in (tuned, default):
+                value, _, _ = seeds_text(cell_rows).partition(" ")  # of "87.1 [85.0, 89.2]"
+                values.append(value)
+            texts.append(" / ".join(values))
         if has_default:
             rows.append((name_measure(task, metric), *texts))
     title = "Learning rate tuned on dev / the task's own"
@@ -250,24 +254,35 @@ def _noise_table(
         texts = []
         for encoder in encoders:
             by_group = [cells.get((*measure, encoder, group), []) for group in groups]
-            nearest = [nearest_snr(rows_of_group, at) for rows_of_group in by_group]
-            texts.append(" | ".join(format_mean(near, measure[1]) for near in nearest))
+            texts.append(" | ".join(format_mean(group, measure[1], at) for group in by_group))
         rows.append((name_measure(*measure), *texts))
     exception = ""
     if any("+" in encoder for encoder in encoders):
         exception = ", but for those of encoders with + in their names"
     legend = (
-        f"Means over the noises of a group, at the SNR nearest to {at:g} dB where they have one. "
-        f"Heads were trained on clean speech{exception}."
+        f"{describe_snrs(cells, at)} mean over the noises of a group. Heads were trained on clean "
+        f"speech{exception}."
     )
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)
 
 
-def format_mean(rows: Sequence[Row], metric: str) -> str:
-    """Write the mean of rows over seeds and noises, "-" without rows."""
-    if not rows:
-        return "-"
-    return f"{statistics.fmean(row.value for row in rows):.{decimals(metric)}f}"
+def describe_snrs(cells: Cells, at: float) -> str:
+    """Begin the legend of a table of noise: "Noise at 10 dB, the SNR nearest to 5 dB, the". Rooms
+    have no SNR."""
+    snrs = set()
+    for cell_rows in cells.values():
+        snrs |= {row.snr_db for row in nearest_snr(cell_rows, at) if row.snr_db is not None}
+    if not snrs:
+        return "The"
+    shown = " and ".join(f"{snr:g}" for snr in sorted(snrs))
+    nearest = "" if snrs == {at} else f", the SNR nearest to {at:g} dB"
+    return f"Noise at {shown} dB{nearest}, the"
+
+
+def format_mean(rows: Sequence[Row], metric: str, at: float) -> str:
+    """Write the mean over the noises of a group at the SNR nearest to `at`, "-" without rows."""
+    values = [row.value for row in nearest_snr(rows, at)]
+    return f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-"
 
 
 def name_measure(task: str, metric: str) -> str:

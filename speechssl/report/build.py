@@ -7,6 +7,7 @@ import math
 import platform
 import random
 import sys
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -38,6 +39,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
 from speechssl.eval.predict import parse_predictions, read_items
+from speechssl.eval.score import classify_answer
 from speechssl.report.listening import (
     Answers,
     Lane,
@@ -60,6 +62,7 @@ from speechssl.report.scores import (
     NAMES,
     assign_slots,
     condition_label,
+    condition_phrase,
     rank_name,
     sort_rows,
     tabulate_scores,
@@ -73,6 +76,7 @@ from speechssl.results import (
     Table,
     describe_range,
     full_condition,
+    join_words,
     order_conditions,
     published_tables,
     read_rows,
@@ -117,8 +121,7 @@ def build_report(out: Path | str, results: Results) -> None:
     are left out."""
     rows, artefacts = sort_rows(results.rows), results.artefacts
     sections: list[Section] = []
-    is_superb = bool(artefacts.weights or artefacts.details)
-    if is_superb:
+    if artefacts:
         sections += make_superb_sections([row for row in rows if row.task in ORDER], artefacts)
         rows = [row for row in rows if row.task not in ORDER]
     grid_rows, qa_rows = split_grid(rows)
@@ -130,7 +133,7 @@ def build_report(out: Path | str, results: Results) -> None:
         *listening,
     ]
     title = TITLE
-    if is_superb and not qa_rows:
+    if artefacts and not qa_rows:
         title = SUPERB
     elif grid_rows and not qa_rows:
         title = ROBUSTNESS
@@ -356,27 +359,50 @@ def draw_examples(
             )
     extractor = load_unit_extractor(o.models, [a for _, a in scored]) if o.examples else None
     examples: list[ListeningExample] = []
+    counts = []
     for i, (condition, condition_scored) in enumerate(by_condition.items()):
         maker = ExampleMaker(data, condition, condition_scored, extractor)
         if o.differ:
-            differing = find_differing([score for score, _ in condition_scored], o.differ)
-            maker = replace(maker, drawable=differing)
+            right_systems, n = find_differing([score for score, _ in condition_scored], o.differ)
+            maker = replace(maker, drawable=right_systems.keys())
+            counts.append(describe_differing(condition, o.differ, right_systems, n))
         examples_left = o.examples - len(examples)
         conditions_left = len(by_condition) - i
         examples += maker.draw(math.ceil(examples_left / conditions_left), o.seed)
     if not o.differ:
         return examples, DRAWN if examples else ""
-    pair = " and ".join(o.differ)
+    pair = join_words(o.differ)
     sentence = f"Questions were drawn at random of those where the FF1 of {pair} differs by 50 "
-    return examples, f"{sentence}points or more."
+    return examples, f"{sentence}points or more: {'; '.join(counts)}."
 
 
-def find_differing(scores: Iterable[Scores], systems: tuple[str, str]) -> set[str]:
-    """Find the questions where the FF1 of two systems differs by 50 points or more. scores: those
-    of one condition."""
+def find_differing(
+    scores: Iterable[Scores], systems: tuple[str, str]
+) -> tuple[dict[str, str], int]:
+    """Find the questions where the FF1 of two systems differs by 50 points or more. Return by
+    question which system is right, and the number of questions of which both have an FF1. scores:
+    those of one condition."""
     values = {score.system: score.values("ff1") for score in scores}
     first, second = (values.get(system, {}) for system in systems)
-    return {i for i in first.keys() & second.keys() if abs(first[i] - second[i]) >= 0.5}
+    right_systems = {}
+    for question in sorted(first.keys() & second.keys()):
+        difference = first[question] - second[question]
+        if abs(difference) >= 0.5:
+            right_systems[question] = systems[0] if difference > 0 else systems[1]
+    return right_systems, len(first.keys() & second.keys())
+
+
+def describe_differing(
+    condition: Condition, systems: tuple[str, str], right_systems: Mapping[str, str], n: int
+) -> str:
+    """Say in how many of n questions two systems differ, and how often each is right there."""
+    first, second = systems
+    often = Counter(right_systems.values())
+    phrase = condition_phrase(condition.short, condition.snr_db)
+    return (
+        f"{len(right_systems)} of {n} in {phrase}, where {first} is right in {often[first]} and "
+        f"{second} in {often[second]}"
+    )
 
 
 def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
@@ -467,6 +493,11 @@ class ExampleMaker:
 
         passage_samples = read_distorted(passage)
         seconds = len(passage_samples) / SAMPLE_RATE
+        gold = question.answers[0].text
+        kind = classify_answer(question.written, gold, question.language)
+        badges = [("type of the answer", kind)]
+        if passage.speaker:
+            badges.insert(0, ("voice of the passage", passage.speaker))
         snr_over = distorter.card(self.condition).get("snr_over")
         return ListeningExample(
             id=question.id,
@@ -479,7 +510,7 @@ class ExampleMaker:
             condition=condition_label(
                 full_condition(self.condition.short, snr_over), self.condition.snr_db
             ),
-            voice=passage.speaker,
+            badges=tuple(badges),
             strips=tuple(self.make_strips(passage, passage_samples)),
         )
 

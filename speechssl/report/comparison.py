@@ -192,10 +192,11 @@ def make_paired_table(compilation: Compilation) -> Table:
         family = tests[0].family
         smallest = 2.0 ** (1 - tests[0].difference.groups)  # of a sign test
         if family * smallest > 0.05:
-            note += (
-                f" With {units} no p can be below {smallest:.2g}, nor below "
-                f"{min(1.0, family * smallest):.2g} after Holm (tests: {family})."
-            )
+            note += f" With {units} no p can be below {smallest:.2g}"
+            if family > 1:
+                adjusted_smallest = min(1.0, family * smallest)
+                note += f", nor below {adjusted_smallest:.2g} after Holm over {family} tests"
+            note += "."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
     title = f"paired differences, {metric_name(compared.metric)}"
     return Table(title, columns, tuple(rows), note)
@@ -276,14 +277,18 @@ def _crossing_to_json(crossing: Crossing) -> dict[str, Any]:
     for p in crossing.points:
         rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
         points.append({"system": p.system, "condition": condition_name(*p.condition)} | rates)
-    values = vars(crossing) | {
+    return {
+        "textless": crossing.textless,
+        "family": crossing.family,
+        "at": crossing.at,
+        "low": None if crossing.share is None else crossing.low,
+        "high": None if crossing.share is None else crossing.high,
+        "share": crossing.share,
+        "between": crossing.between,
         "text": describe_crossing(crossing),
         "wer_measured": [crossing.low_wer, crossing.high_wer],
         "points": points,
     }
-    if crossing.share is None:
-        values |= {"low": None, "high": None}
-    return values
 
 
 def _interval_to_json(interval: Interval) -> dict[str, Any]:
@@ -314,7 +319,28 @@ def make_corpus_section(compilation: Compilation) -> Section:
             x for x in compilation.crossings if x.textless == textless and x.family != "all"
         ]
         drawings.append(draw_crossings(compared, textless, crossings))
-    return Section(compared.corpus, "", make_tables(compilation), drawings, leading=1)
+    summary = summarise(compilation)
+    return Section(compared.corpus, summary, make_tables(compilation), drawings, leading=1)
+
+
+def summarise(compilation: Compilation) -> str:
+    """Describe where a cascade crosses the system without a transcript, and how many of the tests
+    are significant."""
+    errors, tests = compilation.compared.errors, compilation.tests
+    parts = []
+    if compilation.crossings:
+        preferred = {"simulated": 0, "all": 1}
+        chosen = min(compilation.crossings, key=lambda x: preferred.get(x.family, 2))
+        where = describe_crossing(chosen)
+        if chosen.at is not None:  # else the text is a sentence
+            where = f"the cascade falls to {chosen.textless} at a {errors} of {where}"
+        parts.append(f"{errors} varied by {name_family(chosen)}: {where}.")
+    if tests:
+        significant = sum(test.p_holm < 0.05 for test in tests)
+        parts.append(
+            f"{significant} of {len(tests)} paired differences have p < 0.05 (after Holm)."
+        )
+    return " ".join(parts)
 
 
 # ---- the figure of crossings: scores against the word error rate, a curve for each family

@@ -76,7 +76,8 @@ class ListeningExample:
     envelope: tuple[float, ...]  # (P,) peaks from 0 to 1
     lanes: tuple[Lane, ...]  # the gold answer first
     condition: str = ""  # as printed, such as "Pink noise, 5 dB"
-    voice: str = ""  # of the passage
+    # further groups that it belongs to: (name of the grouping, group)
+    badges: tuple[tuple[str, str], ...] = ()
     strips: tuple[Strip, ...] = ()
 
 
@@ -190,10 +191,10 @@ def list_predictions(
         condition = condition_label(name, score.condition[1])
         gives_text = any(answer.get("text") for answer in answers.values())
         for question_id, line in score.lines.items():
-            question, answer = questions[question_id], answers.get(question_id, {})
-            start, end = answer.get("start"), answer.get("end")
+            question, answer = questions[question_id], answers.get(question_id) or {}
+            start, end = answer.get("start") or 0.0, answer.get("end") or 0.0
             text = answer.get("text") or ""
-            has_times = start is not None and end > start
+            has_times = end > start
             if has_times and not gives_text:  # the words of the reference within the times
                 words = corpus.passages[question.passage].words
                 text = " ".join(w.text for w in words if start <= (w.start + w.end) / 2 < end)
@@ -201,6 +202,7 @@ def list_predictions(
                 "id": question_id,
                 "question": question.written,
                 "gold": question.answers[0].text if question.answers else "",
+                "type": line["type"] or "",
                 "seconds": _round(line["answer_seconds"]),
                 "common": not common or question_id in common,
                 "system": score.system,
@@ -208,8 +210,8 @@ def list_predictions(
                 "ff1": _round(line["ff1"], 100),
                 "f1": _round(line["f1"], 100),
                 "error": line["error"] or "",
-                "start": round(start, 2) if has_times else None,
-                "end": round(end, 2) if has_times else None,
+                "start": _round(start) if has_times else None,
+                "end": _round(end) if has_times else None,
                 "text": text,
                 "spoken": has_times and not gives_text,
                 "example": examples.get((question_id, condition), ""),

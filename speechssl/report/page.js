@@ -91,11 +91,12 @@ document.querySelectorAll(".predictions").forEach((section) => {
     { name: "FF1", key: (row) => row.ff1, text: (row) => number(row.ff1, 1), from: -1, numeric: true },
     { name: "F1", key: (row) => row.f1, text: (row) => number(row.f1, 1), from: -1, numeric: true },
     { name: "Error", key: (row) => row.error || null, text: (row) => row.error, from: 1 },
+    { name: "Type", key: (row) => row.type || null, text: (row) => row.type, from: 1 },
     { name: "Length (s)", key: (row) => row.seconds, text: (row) => number(row.seconds, 2), from: 1, numeric: true },
   ].filter((column) => all.some((row) => column.text(row) !== "" || (column.small && column.small(row))));
   let sorted = null, shown = all, count = STEP;
 
-  const choices = { condition: (row) => row.condition, system: (row) => row.system, error: (row) => row.error };
+  const choices = { condition: (row) => row.condition, system: (row) => row.system, error: (row) => row.error, type: (row) => row.type };
   Object.entries(choices).forEach(([name, label]) => {
     const found = [...new Set(all.map(label))].filter(Boolean);
     found.forEach((text) => form.elements[name].add(new Option(text, text)));

@@ -4,7 +4,6 @@ over the SNR, with a panel for each task and metric."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,6 +13,7 @@ from speechssl.report.page import Section
 from speechssl.report.scores import (
     NAMES,
     assign_slots,
+    condition_label,
     list_conditions,
     print_value,
     tabulate_scores,
@@ -23,6 +23,12 @@ from speechssl.results import LOWER_IS_BETTER, Row, Table, error_bar_note, metri
 GROUPS = ("seen-", "unseen-")  # the names of noisy conditions of a grid begin with these
 # unit -> loss that the colour scale reaches at least
 LEAST_SCALE = {"%": 10.0, "dB": 4.0, "": 1.0}
+# unit -> title of the figure of its metrics; losses in different units cannot share a scale
+LOSSES = {
+    "%": "What noise costs, task by task",
+    "dB": "What noise costs, in decibels",
+    "": "What noise costs, on PESQ's scale",
+}
 
 
 def split_grid(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
@@ -63,41 +69,52 @@ def make_robustness_section(
     for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):
         panels[f"{NAMES.get(task, task)}, {metric_name(metric)}"] = panel
     bars = error_bar_note(zip(scores.label, scores.drawn, scores.groups, strict=True))
+    drawings: list[Drawing | None] = []
+    for metric_unit, losses_title in LOSSES.items():
+        unit_panels = {}
+        for name, panel in panels.items():
+            if unit(panel.metric.iloc[0]) == metric_unit:
+                unit_panels[name] = panel
+        drawings.append(draw_losses(losses_title, unit_panels, metric_unit))
     curves_title = "Scores against the signal-to-noise ratio (SNR)"
-    drawings = [draw_losses(panels), draw_over_snr(curves_title, bars, panels, slots)]
+    drawings.append(draw_over_snr(curves_title, bars, panels, slots))
     return Section(title, "", tables, drawings, leading=1)
 
 
-def draw_losses(panels: Mapping[str, pd.DataFrame]) -> Drawing | None:
+def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], metric_unit: str) -> Drawing | None:
     """Draw a matrix of encoders and conditions for each panel: the score is written in the cell,
     and its colour shows the loss against the encoder's own clean speech, on one scale for all
-    panels of a unit. None where no noise was measured."""
-    all_scores = pd.concat(panels.values())
+    panels. metric_unit: that of all panels. None where no noise was measured."""
+    all_scores = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
     if (all_scores.condition == "clean").all():
         return None
-    greatest_losses = all_scores.groupby(all_scores.metric.map(unit)).loss.max()
-    conditions, places = list_conditions(all_scores), sorted(all_scores.place.unique())
+    darkest = max(LEAST_SCALE[metric_unit], all_scores.loss.max())
+    conditions = list_conditions(all_scores)
     # in inches: 0.27 a row of cells, 0.9 of a row the title of a panel, 0.9 the names of conditions
     # below the last panel
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
     height = (0.27 * sum(heights) + 0.9) / len(panels)
     with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
-            pivot = panel.pivot(index="label", columns="place", values=["loss", "value"])
+            snrs = zip(panel.condition, panel.snr_db, strict=True)
+            values = zip(panel.metric, panel.value, strict=True)
+            labelled = panel.assign(
+                where=[condition_label(condition, snr) for condition, snr in snrs],
+                number=[print_value(metric, value) for metric, value in values],
+            )
+            pivot = labelled.pivot(index="label", columns="where", values=["loss", "number"])
             pivot = pivot.loc[panel.label.unique()]
-            losses = pivot["loss"].reindex(columns=places)
-            scores = pivot["value"].reindex(columns=places)
-            metric = panel.metric.iloc[0]
-            texts = scores.map(partial(print_value, metric)).to_numpy().tolist()
-            darkest = max(LEAST_SCALE[unit(metric)], greatest_losses[unit(metric)])
+            losses = pivot["loss"].reindex(columns=conditions).astype(float)
+            texts = pivot["number"].reindex(columns=conditions).fillna("–").to_numpy().tolist()
             # the square root shows small losses more clearly
             shares = np.sqrt(losses.clip(0) / darkest).to_numpy()
             labels = [shorten(label, 24) for label in pivot.index]
             shade(ax, shares, labels, conditions, texts, "YlOrBr", upright=True)
             ax.set_title(name, loc="left", fontsize=9)
         svg = save_svg(figure)
+    darkest_text = print_value(all_scores.metric.iloc[0], darkest)
     caption = (
         "The number is the score; the darker, the more is lost against the encoder's own clean "
-        "speech."
+        f"speech (darkest: {darkest_text})."
     )
-    return Drawing("What noise costs, task by task", svg, caption)
+    return Drawing(title, svg, caption)

@@ -138,8 +138,15 @@ def condition_label(condition: str, snr_db: float | None = None) -> str:
     return f"{condition_title(condition)}, {decibels(snr_db)}"
 
 
+def condition_phrase(condition: str, snr_db: float | None = None) -> str:
+    """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
+    if condition == "clean":
+        return "clean speech"
+    name = condition_title(condition)
+    noise = "" if snr_db is None else f" at {decibels(snr_db)}"
+    return f"{name[:1].lower()}{name[1:]}{noise}"
+
+
 def print_value(metric: str, value: float) -> str:
-    """Write a value with the decimals of its metric and a minus sign; "–" for NaN."""
-    if math.isnan(value):
-        return "–"
+    """Write a value with the decimals of its metric and a minus sign."""
     return f"{value:.{decimals(metric)}f}".replace("-", "\u2212")

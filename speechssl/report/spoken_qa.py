@@ -11,7 +11,7 @@ from speechssl.eval.compare import ConditionAtSnr, Scores
 from speechssl.report.figures import draw_over_snr
 from speechssl.report.listening import RIGHT
 from speechssl.report.page import Section
-from speechssl.report.scores import condition_label, tabulate_scores
+from speechssl.report.scores import condition_phrase, tabulate_scores
 from speechssl.results import (
     METRICS,
     UNITS_FROM,
@@ -20,6 +20,7 @@ from speechssl.results import (
     describe_range,
     drawn_sentence,
     error_bar_note,
+    join_words,
     metric_name,
     metric_tables,
 )
@@ -74,15 +75,15 @@ def write_opening(
                 share = 100 * sum(verdicts) / len(verdicts)
                 shares.append(f"{score.system} {share:.0f} %{of_fewer}")
         if shares:
-            clauses.append(f"{condition_label(*condition)}: {', '.join(shares)}")
+            clauses.append(f"in {condition_phrase(*condition)} {join_words(shares)}")
     if not clauses:
         return ""
     passage_ids = {line["passage"] for line in most_lines.values()}
     questions = describe_range([len(most_lines)], "question")
     passages = describe_range([len(passage_ids)], "passage")
     sentence = (
-        f"Asked {questions} about {passages} ({about}), the systems were right this often. "
-        f"{'. '.join(clauses)}."
+        f"Asked {questions} about {passages} ({about}), the systems were right this often: "
+        f"{'; '.join(clauses)}."
     )
     has_spans = False  # RIGHT explains answers that are spans, not options
     for score, _ in judged:

@@ -18,7 +18,7 @@ NOISE_SNR = 5.0  # dB, the SNR that stands for noise
 def make_superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
     """Make the section of SUPERB. rows: those of its tasks."""
     encoders = list(dict.fromkeys(row.encoder for row in rows))
-    slots = assign_slots(encoders)
+    slots = assign_slots([*encoders, *(x.encoder for x in artefacts.details)])
     tables = make_superb_tables(rows, encoders, NOISE_SNR)
     measured = dict.fromkeys((row.task, row.metric) for row in rows)
     published_table = tabulate_published_scores(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,42 @@ from speechssl.superb.options import ORDER
 from speechssl.superb.tasks.verification import ErrorCurve
 
 NUMBERED_CLASSES = 14  # the cells of a matrix have numbers up to this number of classes
-MOST_CLASSES = 60  # in a matrix that is drawn
+MOST_CLASSES = 60  # largest number of classes in a matrix
+DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
+
+
+@dataclass(frozen=True)
+class Head:
+    """A trained head has these values in its card."""
+
+    encoder: str
+    task: str
+    layer_weights: Sequence[float] = ()  # share of each hidden state, CNN output first; sum 1
+
+
+@dataclass(frozen=True)
+class Details:
+    """Details are the data of figures about the test set: `HeadEvaluation.detail` of one head, such
+    as {"confusion": ...}, {"det": ...} or {"layers": ...}."""
+
+    encoder: str
+    task: str
+    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Artefacts:
     """A run of SUPERB has heads and details beside its rows."""
 
-    # encoder -> task -> of each head the share of every hidden state, CNN output first
-    weights: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = field(default_factory=dict)
-    # task -> encoder -> data of figures about the test set: `HeadEvaluation.detail` of one head,
-    # such as {"confusion": ...} or {"det": ...}
-    details: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    heads: Sequence[Head] = ()
+    details: Sequence[Details] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.heads or self.details)
+
+    def of_task(self, task: str) -> list[Details]:
+        """List the details of a task."""
+        return [d for d in self.details if d.task == task]
 
 
 def read_artefacts(out: Path) -> Artefacts:
@@ -41,17 +65,13 @@ def read_artefacts(out: Path) -> Artefacts:
     out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and
     details/<encoder>/<task>.json.
     """
-    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
+    heads = []
     for path in sorted(out.glob("heads/*/*/**/seed-*/card.json")):
+        card = read_json(path)
         _, encoder, task, *_ = path.relative_to(out).parts
-        layer_weights = read_json(path).get("layer_weights", ())
-        if len(layer_weights) > 1:
-            weights.setdefault(encoder, {}).setdefault(task, []).append(layer_weights)
-    details: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for path in sorted(out.glob("details/*/*.json")):
-        read = read_json(path)
-        details.setdefault(read["task"], {})[read["encoder"]] = read["detail"]
-    return Artefacts(weights, details)
+        heads.append(Head(encoder, task, card.get("layer_weights", ())))
+    details = [Details(**read_json(path)) for path in sorted(out.glob("details/*/*.json"))]
+    return Artefacts(heads, details)
 
 
 # ---- layers
@@ -59,27 +79,46 @@ def read_artefacts(out: Path) -> Artefacts:
 
 def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
-    task and a column for each hidden state (CNN output first)."""
-    panels = [encoder for encoder in slots if encoder in artefacts.weights]
+    task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
+    mark at the best layer on dev."""
+    # encoder -> task -> the weights of each head
+    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
+    for head in artefacts.heads:
+        if len(head.layer_weights) > 1:
+            by_task = weights.setdefault(head.encoder, {})
+            by_task.setdefault(head.task, []).append(head.layer_weights)
+    for details in artefacts.of_task("qbe"):
+        if details.encoder in weights:
+            # `_weight_text` prints 0 as a mark and NaN as nothing
+            mark = np.full(len(details.detail["layers"]), np.nan)
+            mark[np.argmax(details.detail["layers"])] = 0
+            weights[details.encoder]["qbe"] = [mark.tolist()]
+    panels = [encoder for encoder in slots if encoder in weights]
     if not panels:
         return None
-    heights = [len(artefacts.weights[encoder]) + 2.5 for encoder in panels]
+    heights = [len(weights[encoder]) + 2.5 for encoder in panels]
     height = 0.24 * sum(heights) / len(panels)
     with new_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
         for ax, encoder in zip(axes[:, 0], panels, strict=True):
-            by_task = artefacts.weights[encoder]
-            tasks = sorted(by_task, key=ORDER.index)
-            shares = np.array([np.mean(by_task[task], axis=0) for task in tasks])
-            texts = [[f"{100 * share:.0f}" for share in line] for line in shares]
+            tasks = sorted(weights[encoder], key=ORDER.index)
+            shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
+            texts = [[_weight_text(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
-            shade(ax, shares / shares.max(), [NAMES[task] for task in tasks], names, texts)
+            shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
         svg = save_svg(figure)
     caption = (
         "Percent of each hidden state in the sum that a head sees, a mean over seeds; CNN is the "
-        "output of the convolutions."
+        "output of the convolutions. QbE has no weights: its mark is the layer that dev chose."
     )
     return Drawing("Which layers the tasks use", svg, caption)
+
+
+def _weight_text(share: float) -> str:
+    """Write the weight of a layer in percent. 0 is the mark of QbE, NaN one of its other layers."""
+    if np.isnan(share):
+        return ""
+    return f"{100 * share:.0f}" if share else "✓"
 
 
 # ---- confusions
@@ -87,17 +126,16 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
 
 def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     """Draw the confusions of every classification task: a matrix for each encoder and slot, two in
-    a row. Slots of more than MOST_CLASSES are left out."""
+    a row."""
     caption = "A line is what it was, a column what it was taken for; percent of the line."
     drawings = []
     for task in ORDER:
         matrices = {}
-        for encoder, detail in artefacts.details.get(task, {}).items():
-            slots = detail.get("confusion", {})
+        for details in artefacts.of_task(task):
+            slots = details.detail.get("confusion", {})
             for slot, confusion in slots.items():
-                name = f"{encoder}, {slot}" if len(slots) > 1 else encoder
-                if len(confusion["classes"]) <= MOST_CLASSES:
-                    matrices[name] = share_confusions(**confusion)
+                name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
+                matrices[name] = share_confusions(**confusion)
         if not matrices:
             continue
         rows = math.ceil(len(matrices) / 2)
@@ -119,9 +157,17 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
 
 def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int]]) -> pd.DataFrame:
     """Return the shares of predicted classes for each true class; zeros for a class without
-    recordings. counts: a row for each true class."""
+    recordings. Of more than MOST_CLASSES those with the most errors are kept. counts: a row for
+    each true class."""
     table = pd.DataFrame(counts, classes, classes)
-    return table.div(table.sum(axis=1).clip(lower=1), axis=0)
+    totals = table.sum(axis=1).to_numpy()
+    shares = table / np.maximum(totals, 1)[:, None]
+    if len(table) > MOST_CLASSES:
+        # recordings of a class that were taken for others, and of others that were taken for it
+        errors = totals + table.sum().to_numpy() - 2 * np.diag(table)
+        worst = np.sort(np.argsort(-errors, kind="stable")[:MOST_CLASSES])
+        shares = shares.iloc[worst, worst]
+    return shares
 
 
 # ---- detection error trade-off
@@ -130,25 +176,35 @@ def share_confusions(classes: Sequence[str | int], counts: Sequence[Sequence[int
 def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw misses against false alarms on normal-deviate axes, on which normally distributed scores
     give a straight line; None without verification."""
-    by_encoder = artefacts.details.get("asv", {})
-    details = {encoder: by_encoder[encoder] for encoder in slots if encoder in by_encoder}
-    if not details:
+    curves = {}
+    for details in artefacts.of_task("asv"):
+        det = details.detail["det"]
+        curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
+        curves[details.encoder] = curve
+    if not curves:
         return None
-    from sklearn.metrics import DetCurveDisplay  # slow to import
-
     with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
-        for encoder, detail in details.items():
-            false_alarms, misses = (np.array(detail["det"][x]) for x in ("false_alarms", "misses"))
-            eer = ErrorCurve(false_alarms, misses).eer
+        for encoder, curve in curves.items():
             style = line_style(slots[encoder])
-            DetCurveDisplay(fpr=false_alarms, fnr=misses).plot(ax, color=style["color"])
-            name = f"{shorten(encoder)}: EER {100 * eer:.1f} %"
-            ax.plot(norm.ppf(eer), norm.ppf(eer), linestyle="none", label=name, **style)
-        ax.axline((0, 0), slope=1, color=MUTED, linewidth=0.9, linestyle=":")
-        ax.set(box_aspect=1)
-        ax.set_xlabel("False alarms: impostors let in")
-        ax.set_ylabel("Misses: speakers turned away")
+            ax.plot(curve.false_alarms, curve.misses, color=style["color"])
+            name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"
+            ax.plot(curve.eer, curve.eer, linestyle="none", label=name, **style)
+        ax.axline((0.1, 0.1), (0.2, 0.2), color=MUTED, linewidth=0.9, linestyle=":")
+        ticks = [percent / 100 for percent in DET_TICKS]
+        labels = [f"{percent:g}" for percent in DET_TICKS]
+        ax.set_xscale("function", functions=(deviate, norm.cdf))
+        ax.set_yscale("function", functions=(deviate, norm.cdf))
+        ax.set_xticks(ticks, labels)
+        ax.set_yticks(ticks, labels)
+        ax.set(xlim=(0.001, 0.8), ylim=(0.001, 0.8), box_aspect=1)
+        ax.set_xlabel("False alarms: impostors let in (%)")
+        ax.set_ylabel("Misses: speakers turned away (%)")
         figure.legend(loc="outside right upper")
         svg = save_svg(figure)
     caption = "Both axes are normal deviates; the marks are the equal error rates."
     return Drawing("Speaker verification: misses against false alarms", svg, caption)
+
+
+def deviate(shares: np.ndarray) -> np.ndarray:
+    """Return quantiles of the normal distribution, finite for shares of 0 and 1 too."""
+    return np.asarray(norm.ppf(np.clip(shares, 1e-5, 1 - 1e-5)))

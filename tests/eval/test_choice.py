@@ -1,6 +1,7 @@
 """Evaluation of multiple choice: baselines are exact, word errors stand beside the scores."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from speechssl.artifacts import write_json
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
+from speechssl.cli import main
+from speechssl.data.options import ToeflQa
 from speechssl.data.records import load_corpus
 from speechssl.eval.choice import evaluate_systems
 from speechssl.eval.compare import compare, read_results
@@ -15,6 +18,7 @@ from speechssl.eval.spoken_qa import Setup
 from speechssl.multiple_choice.system import Baseline, WrittenChoice
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare
+from speechssl.results import read_rows
 from speechssl.textlm.tokenizers import TextCodec
 
 from ..files import write_corpus
@@ -115,3 +119,28 @@ def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tok
     assert (c.textless, c.recognisers) == (["chance", "units"], ["cascade-listener"])
     assert c.get("cascade-listener", ("clean", None), "wer").value == pytest.approx(1 / 3)
     assert run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compare"))
+
+
+# ---- the real questions
+
+TOEFL = Path(__file__).parents[3] / "shared" / "data" / "toefl_qa"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not TOEFL.is_dir(), reason="the questions of TOEFL-QA are not here (../shared/data/toefl_qa)"
+)
+def test_baselines_of_toefl_qa_stand_beside_published_systems(tmp_path, capsys):
+    from speechssl.data.toefl_qa import prepare_toefl_qa
+
+    prepare_toefl_qa(ToeflQa(source=TOEFL, out=tmp_path / "toefl", workers=1))
+    arguments = [str(tmp_path / name) for name in ("toefl", "out")]
+    arguments += ["--systems", "chance", "longest-option", "--split", "dev"]
+    assert main(["evaluate", "choice", *arguments]) == 0
+    scores = values(read_rows(tmp_path / "out/results.jsonl"))
+    # of 124 questions, 108 have one right option of four, 15 have two, and one has three
+    chance = 100 * (108 / 4 + 15 / 6 + 1 / 4) / 124
+    assert scores["chance", "clean", "set_accuracy"] == (chance, 124)
+    assert scores["chance", "clean", "accuracy"] == (25, 108)
+    assert scores["longest-option", "clean", "set_accuracy"] == (100 * 30 / 124, 124)
+    assert "Chung et al. 2018, arXiv 1711.05345" in capsys.readouterr().out

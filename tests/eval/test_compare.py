@@ -2,17 +2,21 @@
 data differ."""
 
 import json
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from speechssl.eval.compare import WER, compare, make_paired_tests, read_results
 from speechssl.eval.crossings import describe_crossing, find_crossings, find_zero
-from speechssl.eval.predict import write_items
+from speechssl.eval.imported import import_predictions
+from speechssl.eval.options import Predictions
+from speechssl.eval.predict import read_items, write_items
 from speechssl.report.comparison import run_comparison
 from speechssl.report.options import Compare
+from speechssl.results import read_rows
 
-from ..files import contents, refused
+from ..files import refused, write_corpus
 
 CLEAN = ("clean", None)
 
@@ -61,11 +65,20 @@ def sweep(tmp_path):
     return tmp_path
 
 
+class Comparison(NamedTuple):
+    """These are the outputs of `speechssl compare`."""
+
+    printed: str
+    tables: str  # tables.md
+    page: str  # compare.html
+    corpora: list  # of compare.json
+
+
 def write_comparison(out, *results, **options):
-    """Compare; return what is printed, and the corpora of compare.json."""
     printed = run_comparison(Compare(results=results, out=out, **options))
     values = json.loads((out / "compare.json").read_text(), parse_constant=pytest.fail)
-    return printed, values["corpora"]
+    tables, page = (out / "tables.md").read_text(), (out / "compare.html").read_text()
+    return Comparison(printed, tables, page, values["corpora"])
 
 
 def test_swapping_two_systems_turns_the_sign(tmp_path):
@@ -173,10 +186,13 @@ def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both
     [
         ([0, 1], [1, -1], 0.5),
         ([1, 0], [-3, 1], 0.25),
+        ([0, 1, 2], [1, 0, -1], 1),
         ([0, 1, 2, 3], [1, 0, 0, -1], 1.5),
         ([0, 1], [-1, -2], -np.inf),
         ([0, 1], [2, 1], np.inf),
         ([0, 1, 2], [2, 0, 0], np.inf),
+        ([0, 1], [0, -1], -np.inf),
+        ([0, 1], [0, 0], np.inf),
         ([0, 1, 2, 3], [3, -1, 1, -3], 1.5),
     ],
 )
@@ -226,14 +242,66 @@ def test_what_cannot_be_compared_is_named(tmp_path):
 
 @pytest.mark.slow
 def test_everything_is_written(sweep, tmp_path):
-    out = tmp_path / "out"
-    _, (values,) = write_comparison(out, sweep, pairs=("dual,text",))
+    first = write_comparison(tmp_path / "out", sweep, pairs=("dual,text",))
+    assert "mini test: FF1" in first.printed
+    (values,) = first.corpora
     assert values["crossings"][0]["at"] == pytest.approx(0.4, abs=0.04)
     (test,) = values["tests"]
     assert test["value"] == pytest.approx(-40, abs=4)
     assert test["p_value"] < 0.001
     assert test["p_holm"] == test["p_value"]  # there is one test
-    assert "paired differences" in (out / "tables.md").read_text()
-    before = contents(out)
-    write_comparison(out, sweep, pairs=("dual,text",))
-    assert contents(out) == before
+    assert "paired differences" in first.tables
+    assert first.page.count('src="data:image/svg+xml') == 1
+    second = write_comparison(tmp_path / "again", sweep, pairs=("dual,text",))
+    assert second.page == first.page
+
+
+# ---- the units that intervals draw
+
+
+@pytest.fixture
+def voiced(tmp_path):
+    """A corpus of two passages of each of six voices, and two questions about each passage."""
+    common = {"text": "a red boat", "answers": [{"text": "boat"}]}
+    passages = [{"id": f"p{i}", "text": "a red boat", "speaker": f"v{i // 2}"} for i in range(12)]
+    questions = []
+    for i in range(24):
+        question = {"id": f"q{i}", "passage": f"p{i // 2}", "speaker": f"v{i % 6}"}
+        questions.append(question | common)
+    return write_corpus(tmp_path / "corpus", "test", passages=passages, questions=questions)
+
+
+def import_answers(corpus, out, name, right):
+    """Import the answers of a system that are right for the first `right` of the 24 questions;
+    return what is printed."""
+    answers = {f"q{i}": "boat" if i < right else "ship" for i in range(24)}
+    file = out.parent / f"{name}.json"
+    file.write_text(json.dumps(answers))
+    return import_predictions(Predictions(corpus=corpus, out=out, file=file, name=name))
+
+
+def list_units(out):
+    """List the names and numbers of the units that the intervals of all rows draw."""
+    return {(r.drawn, r.groups) for r in read_rows(out / "results.jsonl")}
+
+
+@pytest.mark.slow
+def test_imported_answers_are_compared_by_voices_that_training_did_not_hear(voiced, tmp_path):
+    out = tmp_path / "out"
+    assert "95 % intervals draw 6 voices × askers." in import_answers(voiced, out, "good", right=20)
+    import_answers(voiced, out, "bad", right=8)
+    assert list_units(out) == {("voice × asker", 6)}
+    lines, _ = read_items(out / "scores/good/clean.parquet")
+    assert [(x["voice"], x["asker"]) for x in lines[:3]] == [("v0", f"v{i}") for i in range(3)]
+    comparison = write_comparison(tmp_path / "compared", out, metric="em")
+    (compared,) = comparison.corpora
+    assert compared["drawn"] == "voice × asker"
+    assert {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice × asker", 6)}
+    assert "which draw 6 voices × askers" in comparison.printed
+    assert compared["tests"][0]["p_value"] >= 2 / 2**6
+    # where training heard a voice, passages are drawn
+    heard = [{"id": f"t{s}", "speaker": s} for s in ("v3", "somebody")]
+    write_corpus(voiced, "train", passages=heard)
+    import_answers(voiced, out, "good", right=20)
+    import_answers(voiced, out, "bad", right=8)
+    assert list_units(out) == {("passage", 12)}

@@ -17,6 +17,7 @@ from speechssl.eval.conditions import Setting, list_settings
 from speechssl.eval.degradation import (
     Grid,
     compare_with_cascade,
+    make_degradation_tables,
     measure_clean_gain,
     measure_degradation,
 )
@@ -40,8 +41,9 @@ def test_conditions_without_an_snr_of_their_own_get_every_one():
         *("unseen-held-out 5 dB", "unseen-held-out 0 dB", "unseen-pink 7 dB", "unseen-reverb"),
     ]
     # so does noise that is the last of several steps
-    _, last_step = list_settings((), ("reverb@0.9+a@b/bus.wav",), (5.0,))
-    assert last_step.condition.text == "reverb@0.9+a@b/bus.wav@5"
+    chains = ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav")
+    _, *settings = list_settings((), chains, (5.0,))
+    assert [s.condition.text for s in settings] == [f"{chain}@5" for chain in chains]
 
 
 # ---- the whole
@@ -107,8 +109,11 @@ def test_the_whole_grid(base, plan):
     shutil.copytree(base.folder / "out", out)
     rows = read_rows(out / "results.jsonl")
     assert len(rows) == 2 * 2 * 5  # encoders, tasks, conditions
+    assert {r.encoder for r in rows} == {"baseline", "better"}
     conditions = {("clean", None), ("seen-pink", 5.0), ("unseen-gaussian", 10.0)}
     assert {(r.condition, r.snr_db) for r in rows} >= conditions
+    assert (out / "scores/baseline/ks-acc/unseen-gaussian-5-dB.parquet").is_file()
+    assert "unseen 5 dB" in base.text
     values = read_json(out / "degradation.json")
     assert (values["baseline"], len(values["averages"])) == ("baseline", 8)
     utterances = {line["utterance"] for line in read_lines(out / "noise.jsonl")}
@@ -133,6 +138,24 @@ def test_bad_plans_are_refused_before_anything_is_made(monkeypatch, plan, change
     monkeypatch.setattr(robustness, "check_set", lambda *_: None)  # the set is a stand-in
     refused(message, lambda: run_robustness(replace(plan, **change)))
     assert not plan.out.exists()
+
+
+@pytest.mark.slow
+def test_the_shipped_models_go_through_the_grid(tmp_path, corpus):  # noqa: F811
+    """Units, DUAL and the cascade share an encoder, and a manifest without labels gives units."""
+    (tmp_path / "own.txt").write_text(f"{corpus}/test/audio/p0.flac\n{corpus}/test/audio/q0.flac\n")
+    tasks = {"units": tmp_path / "own.txt", "dual": corpus, "cascade-ctc": corpus}
+    noise = Noisy(seen=("pink",), unseen=(), snr=(5.0,))
+    text = run_robustness(make_options(tmp_path, {"baseline": "people-en"}, tasks, noise=noise))
+    values = {}
+    for r in read_rows(tmp_path / "out/results.jsonl"):
+        values[r.name, r.metric, r.condition] = r.value
+    measures = {("units", "unit_error"), ("dual", "ff1"), ("cascade-ctc", "ff1")}
+    measures.add(("cascade-ctc", "wer"))
+    assert set(values) == {(*m, c) for m in measures for c in ("clean", "seen-pink")}
+    assert values["units", "unit_error", "clean"] == 0
+    assert values["units", "unit_error", "seen-pink"] > 0
+    assert "What DUAL and the cascade keep of their clean FF1" in text
 
 
 # ---- what noise costs
@@ -166,7 +189,7 @@ EXAMPLE = {
     ("units", "unit_error", "base"): {CLEAN: 0.0, SEEN: 0.50, UNSEEN: 0.80},
     ("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.25, UNSEEN: 0.40},
 }
-KS, ASR = ("ks", "acc"), ("asr", "wer")
+KS, ASR, UNITS = ("ks", "acc"), ("asr", "wer"), ("units", "unit_error")
 
 
 def test_losses_and_shares_by_hand():
@@ -183,10 +206,13 @@ def test_losses_and_shares_by_hand():
 
 
 def average_in_unseen_noise(scores):
-    """Return the averages of the encoder "new" in unseen noise."""
-    averages = measure_degradation(make_grid(scores))["averages"]
-    (in_unseen,) = [a for a in averages if a["encoder"] == "new" and a["group"] == "unseen"]
-    return in_unseen
+    """Return the averages of the encoder "new" in unseen noise, and the note of their table."""
+    values = measure_degradation(make_grid(scores))
+    (averages,) = [
+        a for a in values["averages"] if a["encoder"] == "new" and a["group"] == "unseen"
+    ]
+    loss_table, *_ = make_degradation_tables(values)
+    return averages, loss_table.note
 
 
 def add_task(base_noisy):
@@ -200,7 +226,7 @@ def add_task(base_noisy):
 
 def test_averages_give_every_task_the_same_weight_however_little_the_baseline_loses():
     # the baseline loses 1 point in the third task, the other encoder 3
-    averages = average_in_unseen_noise(add_task(base_noisy=0.69))
+    averages, _ = average_in_unseen_noise(add_task(base_noisy=0.69))
     assert averages["unhurt"] == []
     assert averages["removed"]["value"] == pytest.approx((75 + 75 - 200) / 3)
     assert averages["recovered"]["value"] == pytest.approx((62.5 + 50 - 200) / 3)
@@ -208,17 +234,32 @@ def test_averages_give_every_task_the_same_weight_however_little_the_baseline_lo
 
 
 def test_shares_are_not_averaged_where_the_baseline_loses_nothing_in_a_task():
-    averages = average_in_unseen_noise(add_task(base_noisy=0.7))
-    assert (averages["removed"], averages["recovered"]) == (None, None)
+    averages, note = average_in_unseen_noise(add_task(base_noisy=0.7))
+    assert averages["removed"] is None
+    assert averages["recovered"] is None
     assert averages["unhurt"] == ["sid acc"]
+    assert "not defined: sid acc." in note
 
 
-def test_units_are_in_no_average():
+def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
+    """Its units are the same in any noise, which is no error against its own clean speech; but it
+    classifies nothing."""
+    collapsed = EXAMPLE | {("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.0, UNSEEN: 0.0}}
+    collapsed |= {("ks", "acc", "new"): {CLEAN: 0.1, SEEN: 0.1, UNSEEN: 0.1}}
+    assert make_grid(collapsed).removed(UNITS, "new", UNSEEN).value == pytest.approx(100)
+    with_units, _ = average_in_unseen_noise(collapsed)
+    without_units, _ = average_in_unseen_noise(
+        {key: scores for key, scores in collapsed.items() if key[0] != "units"}
+    )
+    for name in ("removed", "recovered", "loss"):
+        assert with_units[name] == without_units[name]
+
+
+def test_a_grid_of_units_alone_has_no_averages():
     only_units = {key: scores for key, scores in EXAMPLE.items() if key[0] == "units"}
     values = measure_degradation(make_grid(only_units))
-    assert (values["averages"], values["clean"]) == ([], [])
-    others = {key: scores for key, scores in EXAMPLE.items() if key[0] != "units"}
-    assert average_in_unseen_noise(EXAMPLE) == average_in_unseen_noise(others)
+    assert values["averages"] == []
+    assert values["clean"] == []
 
 
 def test_the_gain_in_clean_speech_is_the_mean_over_tasks_without_units():
@@ -226,6 +267,11 @@ def test_the_gain_in_clean_speech_is_the_mean_over_tasks_without_units():
     assert gain["gain"]["value"] == pytest.approx((-5 - 10) / 2)
     assert gain["worst"]["task"] == "asr wer"
     assert gain["worst"]["value"] == pytest.approx(-10)
+    # a baseline without errors in clean speech hides no loss there
+    perfect = EXAMPLE | {("asr", "wer", "base"): {CLEAN: 0.0, SEEN: 0.40, UNSEEN: 0.50}}
+    gain = measure_clean_gain(make_grid(perfect), "new")
+    assert gain["worst"]["value"] == pytest.approx(-20)
+    assert gain["gain"]["value"] == pytest.approx((-5 - 20) / 2)
 
 
 def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
@@ -243,6 +289,10 @@ def test_a_cascade_is_compared_with_dual_and_is_no_task_of_the_average():
     (mean,) = [c for c in comparisons if c["encoder"] == "new" and c["snr_db"] is None]
     # percent of their clean FF1 that DUAL and the cascade keep
     assert mean["difference"]["value"] == pytest.approx((90 + 80) / 2 - (75 + 50) / 2)
+    *_, table = make_degradation_tables(measure_degradation(grid))
+    new_at_5_db = table.rows[3]
+    values = [text.split()[0] for text in new_at_5_db[4:]]
+    assert values == ["90.0", "75.0", "+15.0"]
 
 
 # ---- properties

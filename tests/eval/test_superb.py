@@ -4,13 +4,14 @@ repeated; noise; folds; bad input."""
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
-from speechssl.eval.superb import run_superb
+from speechssl.eval.superb import describe_snrs, run_superb
 from speechssl.eval.superb_plan import find_data, name_encoders
 from speechssl.eval.superb_scores import combine_folds
 from speechssl.pretrain.options import Adversary
@@ -98,8 +99,9 @@ def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_fol
     assert {encoder for _, encoder, *_ in rows_of(tmp_path / "out")} == {"tiny", "tiny-units"}
     extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
     samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
-    (states,) = make_unit_encoder(extractor).hidden_states(samples)
-    assert states.argmax(1).tolist() == extractor.frames(samples).tolist()
+    states = make_unit_encoder(extractor).hidden_states(samples)
+    assert states.shape == (1, encoder.grid.frames(9_000), 5)
+    assert states[0].argmax(1).tolist() == extractor.frames(samples).tolist()
 
 
 @pytest.mark.slow
@@ -112,12 +114,19 @@ def test_a_run_writes_everything_and_a_second_one_nothing(options, data, tmp_pat
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100
     # fewer than five recordings have no interval
     assert all((r.low, r.high) == (None, None) for r in rows.values())
-    assert {r.task: r.groups for r in rows.values()} == {"ks": 4, "pr": 4, "qbe": 2}
+    sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
+    assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
+    assert "ks acc" in printed
+    tables = (out / "superb.md").read_text()
+    assert "## SUPERB" in tables
+    assert "95 % intervals" not in tables
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
+    assert len(card["layer_weights"]) == 3
     assert sum(card["layer_weights"]) == pytest.approx(1)
     assert {a["learning_rate"] for a in card["sweep"]} == {1e-2, 1e-3}
-    details = read_json(out / "details/tiny/ks.json")["detail"]
-    assert details["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
+    details = {task: read_json(out / f"details/tiny/{task}.json")["detail"] for task in data}
+    assert details["ks"]["confusion"]["keyword"]["counts"] == [[2, 0], [0, 2]]
+    assert len(details["qbe"]["layers"]) == 3
     before = write_times(out)
     assert run_superb(options) == printed
     assert write_times(out) == before
@@ -126,13 +135,25 @@ def test_a_run_writes_everything_and_a_second_one_nothing(options, data, tmp_pat
 @pytest.mark.slow
 def test_in_noise_and_with_seeds(options, tmp_path):
     noisy = changed(options, seed=(0, 3), seen=("pink@5",), unseen=("gaussian",), snr=(10.0, 0.0))
-    run_superb(noisy)
+    printed = run_superb(noisy)
     rows = rows_of(tmp_path / "out")
     unseen = {("unseen-gaussian", 10.0), ("unseen-gaussian", 0.0)}
     assert {key[2:4] for key in rows} == {("clean", None), ("seen-pink", 5.0)} | unseen
     assert {key[5] for key in rows if key[0] == "ks" and key[2] == "unseen-gaussian"} == {0, 3}
     assert not any(key[4].endswith("_default") and key[2] != "clean" for key in rows)
+    assert "clean | seen | unseen" in printed
     assert ("qbe", "tiny", "unseen-gaussian", 0.0, "mtwv", 0) in rows
+
+
+@pytest.mark.slow
+def test_the_encoder_in_the_loop_comes_to_the_same_head(options, data, tmp_path):
+    heads = []
+    for room in (50.0, 1e-6):
+        out = tmp_path / f"{room}"
+        run_superb(changed(options, out=out, cache_gb=room, data={"ks": data["ks"]}))
+        heads.append((out / "heads/tiny/ks/seed-0/head.safetensors").read_bytes())
+    assert heads[0] == heads[1]
+    assert not list((out / "features").rglob("shard-*"))
 
 
 DISTORTED = {"finetune": True, "distort": "g+b"}
@@ -217,17 +238,33 @@ def test_data_is_found(data, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("tasks", "folder", "message"),
     [
-        (("kws",), "sets", "'kws'"),
-        (("sid",), "sets", "no data for sid in .*sets"),
-        (("ks",), None, "no data for ks .* --data"),
+        (("kws",), "sets", "there is no task 'kws'; choose from pr, asr, ks"),
+        (("sid",), "sets", "there is no data for sid in .*sets; prepare it"),
+        (("ks",), None, "there is no data for ks in None; .* --data the folder"),
     ],
 )
-def test_data_that_is_not_there(tmp_path, tasks, folder, message):
-    refused(message, find_data, Data(tasks=tasks, data=folder and tmp_path / folder))
+def test_data_that_is_not_there(data, tmp_path, tasks, folder, message):
+    data = tmp_path / folder if folder else None
+    refused(message, find_data, Data(tasks=tasks, data=data))
 
 
 def test_encoders_get_names():
-    named = name_encoders(["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "s3prl:apc"])
-    assert list(named) == ["a", "other", "hubert", "s3prl-apc"]
+    bundle = "torchaudio:HUBERT_BASE"
+    named = name_encoders(["a=exp/mine", "exp/other/encoder", "x/hubert.pt", "fbank", bundle])
+    others = {"other": "exp/other/encoder", "hubert": "x/hubert.pt", "fbank": "fbank"}
+    assert named == {"a": "exp/mine"} | others | {"torchaudio-HUBERT_BASE": bundle}
     for wrong in (["=x"], ["a/b=x"], ["fbank", "fbank"]):
         refused("--encoders", name_encoders, wrong)
+
+
+@pytest.mark.parametrize(
+    ("snrs", "sentence"),
+    [
+        ((None, 5, 0), "Noise at 5 dB, the"),
+        ((None, 10, 0), "Noise at 10 dB, the SNR nearest to 5 dB, the"),
+        ((None,), "The"),  # rooms alone
+    ],
+)
+def test_a_table_of_noise_names_the_snr_that_it_shows(snrs, sentence):
+    cells = {("ks", "acc", "a", "seen"): [SimpleNamespace(snr_db=snr) for snr in snrs]}
+    assert describe_snrs(cells, 5.0) == sentence

@@ -2,6 +2,7 @@
 that are drawn, and the models whose units are shown."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -64,13 +65,19 @@ def test_a_prediction_says_how_it_errs_and_which_words_are_in_its_span(folder):
     corpus, out = folder
     element_ids = {("q1", "Clean"): "example-1"}
     rows = list_predictions(read_answers(out), load_corpus(corpus, "test"), element_ids)
-    dual, cascade = rows[:3], rows[3:]
-    assert [row["error"] for row in dual] == ["right", "too long", "no overlap"]
-    assert [row["error"] for row in cascade] == ["no answer", "right", "right"]
-    assert [row["text"] for row in dual] == ["red boat", "a red boat sails", ""]
-    assert [row["text"] for row in cascade] == ["", "red", "red boat"]
-    assert [row["common"] for row in rows] == [False, True, True] * 2
-    assert [row["example"] for row in dual] == ["", "example-1", ""]
+    by_key = {(row["id"], row["system"]): row for row in rows}
+    first, second = by_key["q0", "dual"], by_key["q1", "dual"]
+    assert (first["question"], first["gold"], first["type"]) == ("what sails", "red boat", "other")
+    assert (first["common"], second["common"]) == (False, True)
+    assert second["example"] == "example-1"
+    errors = {key: row["error"] for key, row in by_key.items()}
+    assert [errors[f"q{i}", "dual"] for i in range(3)] == ["right", "too long", "no overlap"]
+    assert [errors[f"q{i}", "cascade-x"] for i in range(3)] == ["no answer", "right", "right"]
+    spans = {key: (row["start"], row["end"], row["text"]) for key, row in by_key.items()}
+    assert spans["q1", "dual"] == (0.0, 4.0, "a red boat sails")
+    assert spans["q0", "dual"] == (1.0, 2.0, "red boat")
+    assert spans["q1", "cascade-x"] == (1.0, 1.5, "red")
+    assert spans["q0", "cascade-x"] == (None, None, "")
     (table,) = tabulate_errors(make_explorer(rows, slots={"dual": 0, "cascade-x": 1}))
     assert table.columns == ("condition", "system", "n", *ERRORS)
     assert table.rows == (
@@ -80,14 +87,27 @@ def test_a_prediction_says_how_it_errs_and_which_words_are_in_its_span(folder):
 
 
 def test_the_page_opens_with_how_often_each_system_was_right(folder):
+    corpus, out = folder
+    write_report(Report(out=out, corpus=corpus, examples=0))
+    opening, *_ = re.findall('<p class="prose">(.*?)</p>', (out / "report.html").read_text())
+    numbers = r"Asked 3 questions about 1 passage .*1 voice.* dual 33 % and cascade-x 67 %"
+    assert re.search(numbers, opening)
+
+
+def test_a_system_that_was_asked_fewer_questions_is_said_to(folder):
     _, out = folder
-    dual, cascade = read_scores(out)
-    assert "Clean: dual 33 %, cascade-x 67 %" in write_opening([dual, cascade], [CLEAN], about="")
-    two_questions = {i: cascade.lines[i] for i in ("q0", "q1")}
-    of_two = write_opening([dual, replace(cascade, lines=two_questions)], [CLEAN], about="")
-    assert "cascade-x 50 % (of 2)" in of_two
-    choices = {"q0": {"set_accuracy": 1.0}, "q1": {"set_accuracy": 0.25}}
-    assert judge_answers(replace(dual, lines=choices)) == [1.0, 0.25]
+    scores = {score.system: score for score in read_scores(out)}
+    lines = scores["cascade-x"].lines
+    two_questions = replace(scores["cascade-x"], lines={i: lines[i] for i in ("q0", "q1")})
+    opening = write_opening([scores["dual"], two_questions], [CLEAN], about="")
+    assert "cascade-x 50 % (of 2)" in opening
+
+
+def test_choices_are_right_where_the_set_of_options_is(folder):
+    _, out = folder
+    score, *_ = read_scores(out)
+    lines = {"q0": {"set_accuracy": 1.0}, "q1": {"set_accuracy": 0.25}}
+    assert judge_answers(replace(score, lines=lines)) == [1.0, 0.25]
 
 
 def test_examples_are_drawn_where_two_systems_differ(folder):
@@ -95,13 +115,26 @@ def test_examples_are_drawn_where_two_systems_differ(folder):
     scored, data = read_answers(out), load_corpus(corpus, "test")
     # FF1 of dual: 100, 40, 0; of the cascade: 0, 67, 100
     pair = ("dual", "cascade-x")
-    assert find_differing([score for score, _ in scored], pair) == {"q0", "q2"}
+    right = {"q0": "dual", "q2": "cascade-x"}
+    assert find_differing([score for score, _ in scored], pair) == (right, 3)
     drawn = set()
     for seed in range(6):
         o = Report(out=out, corpus=corpus, examples=2, differ=pair, seed=seed)
-        examples, _ = draw_examples(o, data, scored, make_rows({CLEAN: 50.0}))
+        examples, sentence = draw_examples(o, data, scored, make_rows({CLEAN: 50.0}))
         drawn |= {example.id for example in examples}
-    assert drawn == {"q0", "q2"}
+    assert drawn == set(right)
+    assert re.search("2 of 3 .* dual .* in 1 and cascade-x in 1", sentence)
+
+
+def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
+    corpus, _ = folder
+    path = corpus / "test/questions.jsonl"
+    path.write_text(path.read_text().replace("what sails", "</script><script>alert(1)"))
+    import_answers(tmp_path, corpus, tmp_path / "evil", "dual", ANSWERS["dual"])
+    write_report(Report(out=tmp_path / "evil", corpus=corpus, examples=0))
+    text = (tmp_path / "evil/report.html").read_text()
+    assert "alert(1)" in text
+    assert text.count("<script") == 2  # the data and the page's own
 
 
 def make_rows(ff1):
