@@ -441,24 +441,20 @@ def make_tasks(
     transcripts. data: the data of the task; out: the folder of its head."""
     encoder: Any = tested.encoder
     if name in CLASSIFICATION:
-        return [_make_head_task(name, encoder, data, out, o)]
+        labelled = load_labelled(data, name)
+        return [HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)]
     if name == "asr":
         return [_make_recognition_task(tested.models, encoder, data, out, o)]
     assert tested.models  # checked by `load_tested`
     if name == "units":
-        return [_make_units_task(tested.models, encoder, data, out, o)]
+        extractor = make_extractor(encoder, load_codebook(tested.models / "units.safetensors"))
+        # the units of clean speech are kept there
+        folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
+        return [UnitsTask(extractor, data, folder, o)]
     corpus = first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name in CASCADES else ReaderOptions()
     (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
     return make_qa_tasks(system, corpus)
-
-
-def _make_head_task(
-    name: str, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
-) -> HeadTask:
-    """Make the task of a head, which is trained in `out`."""
-    labelled = load_labelled(data, name)
-    return HeadTask(labelled, encoder, train_classifier(labelled, encoder, out, o), o)
 
 
 def _make_recognition_task(
@@ -471,13 +467,3 @@ def _make_recognition_task(
     head = replace(RECOGNISER, training=replace(RECOGNISER.training, seed=o.seed))
     fit_ctc(TrainCtc(corpus=data, encoder=encoder.name, out=out, head=head), encoder)
     return RecognitionTask(out, data, encoder, o)
-
-
-def _make_units_task(
-    models: Path, encoder: SpeechEncoder, data: Path, out: Path, o: Robustness
-) -> UnitsTask:
-    """Make the task that compares units. The units of clean speech are kept in `out` or, for
-    another split than test, in a folder beside it."""
-    extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
-    folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
-    return UnitsTask(extractor, data, folder, o)

@@ -182,8 +182,6 @@ def score_missing(
         task_features = encoded[task.label]
         task_features.check(f"{folder.name}, {task.name}, {setting.label}")
         features = {items[name].id: value for name, value in task_features.features.items()}
-        scores = task.score(features)
-        ids = {item.id for item in task.items}
         card = {
             "encoder": folder.name,
             "task": task.name,
@@ -194,7 +192,7 @@ def score_missing(
             "made_from": store.made_from,
             "failed": {items[name].id: error for name, error in task_features.failed.items()},
         }
-        write_items(path, [asdict(s) for s in scores if s.id in ids], card)
+        write_items(path, [asdict(score) for score in task.score(features)], card)
         store.remove()
 
 

@@ -114,9 +114,9 @@ def encode_audio(samples: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def data_uri(audio: bytes) -> str:
-    """Return MP3 audio as the address of an <audio> element."""
-    return f"data:audio/mpeg;base64,{base64.b64encode(audio).decode('ascii')}"
+def data_uri(content: bytes, media_type: str = "audio/mpeg") -> str:
+    """Return an address that holds the content, such as that of an <audio> element."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def outline(peaks: Sequence[float]) -> str:

@@ -3,7 +3,6 @@ listen to are in the file."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,10 +61,11 @@ def write_page(
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    environment.filters |= {"data_uri": data_uri, "outline": outline, "svg_uri": svg_uri}
+    environment.filters |= {"data_uri": data_uri, "outline": outline}
     environment.globals |= {"ticks": ticks}
     values = read_table(rows).astype(dict.fromkeys(["snr_db", "low", "high"], float))
     values["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
+    csv = values.to_csv(index=False, float_format="%.6g")
     page = environment.get_template("template.html").render(
         title=title,
         opening=opening,
@@ -74,17 +74,7 @@ def write_page(
         provenance=provenance,
         count=len(rows),
         rows=values.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format),
-        download=_uri("text/csv;charset=utf-8", values.to_csv(index=False, float_format="%.6g")),
+        download=data_uri(csv.encode(), "text/csv;charset=utf-8"),
         palette=PALETTE,
     )
     write_text(out, page)
-
-
-def _uri(media_type: str, text: str) -> str:
-    """Return a text as an address that holds it."""
-    return f"data:{media_type};base64,{base64.b64encode(text.encode()).decode('ascii')}"
-
-
-def svg_uri(svg: str) -> str:
-    """Return an <svg> element as the address of an image."""
-    return _uri("image/svg+xml", svg)

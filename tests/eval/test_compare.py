@@ -33,11 +33,8 @@ QUESTIONS, QUESTIONS_PER_PASSAGE = 60, 3
 def make_line(i, score, errors=None):
     """Make the line of a question as `evaluate qa` writes it. errors: among 100 words of the passage;
     None for a system without transcripts."""
-    values = dict.fromkeys(("ff1", "aos", "em", "f1"))
-    values |= {"id": f"q{i}", "passage": f"p{i // QUESTIONS_PER_PASSAGE}"}
-    values |= {"type": ("person", "date")[i % 2], "answer_seconds": 0.3 + 0.1 * (i % 10)}
-    values |= {"passage_errors": errors, "passage_words": None if errors is None else 100}
-    return values | {"ff1": score}
+    values = {"id": f"q{i}", "passage": f"p{i // QUESTIONS_PER_PASSAGE}", "ff1": score}
+    return values | {"passage_errors": errors, "passage_words": None if errors is None else 100}
 
 
 def write_scores(folder, system, lines, condition=CLEAN, **changes):
@@ -94,10 +91,9 @@ def test_swapping_two_systems_turns_the_sign(tmp_path):
     assert swapped.difference.value == -test.difference.value
     assert test.difference.p_value < 0.01
     assert swapped.difference.p_value == test.difference.p_value
-    interval, swapped_interval = test.difference.interval, swapped.difference.interval
-    assert interval.low > 0
-    assert swapped_interval.high == pytest.approx(-interval.low)
-    assert swapped_interval.low == pytest.approx(-interval.high)
+    low, high = test.difference.interval.ends
+    assert low > 0
+    assert swapped.difference.interval.ends == pytest.approx((-high, -low))
 
 
 @pytest.mark.parametrize(
@@ -139,9 +135,15 @@ def test_snrs_over_active_speech_and_over_the_whole_signal_are_not_compared(tmp_
 # ---- crossings: the WER at which a cascade falls below a system without a transcript
 
 
-def test_a_crossing_is_found(sweep):
-    (compared,) = compare(read_results([sweep]))
+def find_crossing(folder):
+    """Find the one crossing of the scores in a folder."""
+    (compared,) = compare(read_results([folder]))
     (crossing,) = find_crossings(compared)
+    return crossing
+
+
+def test_a_crossing_is_found(sweep):
+    crossing = find_crossing(sweep)
     assert crossing.family == "simulated"
     assert crossing.at == pytest.approx(0.4, abs=0.04)
     assert crossing.low < crossing.at < crossing.high
@@ -153,20 +155,9 @@ def test_a_crossing_is_found(sweep):
 @pytest.mark.parametrize(("level", "better"), [(0.97, "dual"), (0.02, "the cascade")])
 def test_systems_that_do_not_cross_are_said_not_to(sweep, level, better):
     write_scores(sweep, "dual", [make_line(i, level) for i in range(QUESTIONS)])
-    (compared,) = compare(read_results([sweep]))
-    (crossing,) = find_crossings(compared)
+    crossing = find_crossing(sweep)
     assert (crossing.at, crossing.share) == (None, 0)
     assert f"{better} is ahead everywhere" in describe_crossing(crossing)
-
-
-def write_points(folder, points):
-    """Write the scores of a cascade and of DUAL in several noises. points: of each noise the WER in
-    percent, the score of the cascade, and that of DUAL."""
-    for errors, cascade, dual in points:
-        noise = ("pink", float(-errors))
-        lines = [make_line(i, cascade, errors) for i in range(QUESTIONS)]
-        write_scores(folder, "cascade-ctc", lines, noise)
-        write_scores(folder, "dual", [make_line(i, dual) for i in range(QUESTIONS)], noise)
 
 
 @pytest.mark.parametrize(
@@ -176,19 +167,18 @@ def write_points(folder, points):
 def test_a_crossing_is_given_where_points_were_measured_within_15_points_on_both_sides(
     tmp_path, left, right, is_given
 ):
-    """left, right: the WERs of two points in percent; the systems meet in the middle."""
+    """left, right: the WERs of two noises in percent; the systems meet in the middle."""
     width = (right - left) / 100
-    write_points(tmp_path, [(left, 0.5 + width / 2, 0.5), (right, 0.5 - width / 2, 0.5)])
-    (compared,) = compare(read_results([tmp_path]))
-    (crossing,) = find_crossings(compared)
+    for errors, cascade in ((left, 0.5 + width / 2), (right, 0.5 - width / 2)):
+        noise = ("pink", float(-errors))
+        lines = [make_line(i, cascade, errors) for i in range(QUESTIONS)]
+        write_scores(tmp_path, "cascade-ctc", lines, noise)
+        write_scores(tmp_path, "dual", [make_line(i, 0.5) for i in range(QUESTIONS)], noise)
+    crossing = find_crossing(tmp_path)
     assert crossing.between == (left / 100, right / 100)
     assert crossing.share == 1
-    interval = (crossing.low, crossing.at, crossing.high)
-    if is_given:
-        middle = (left + right) / 200
-        assert interval == pytest.approx([middle] * 3)
-    else:
-        assert interval == (None, None, None)
+    middle = (left + right) / 200 if is_given else None
+    assert (crossing.low, crossing.at, crossing.high) == pytest.approx((middle,) * 3)
 
 
 @pytest.mark.parametrize(

@@ -23,61 +23,37 @@ from speechssl.units.features import load_extractor, make_unit_encoder
 
 from ..files import change_lines, read_lines, refused
 
-# what is spoken in recordings of the keywords "low" and "high"
-SPOKEN = {"phones": {"low": "l o", "high": "h i"}, "text": {"low": "lo", "high": "hi"}}
+PHONES = {"low": "l o", "high": "h i"}  # of the keywords
 
 
-def replace_labels(path, make_fields):
-    """Replace the labels of all lines of a file. make_fields: called with the keyword of a line,
-    returns the fields in their place."""
+def replace_labels(path, field, values):
+    """Replace the labels of all lines of a file by a field. values: of the field, by keyword."""
 
     def change(line):
-        labels = line.pop("labels")
-        return line | make_fields(labels["keyword"])
+        keyword = line.pop("labels")["keyword"]
+        return line | {field: values[keyword]}
 
     change_lines(path, change)
 
 
 @pytest.fixture
-def labelled(labelled, tmp_path):
-    """Sets lie beside one another, as `find_data` expects them."""
-
-    def make(task, **options):
-        root = tmp_path / "sets" / task
-        return Path(shutil.copytree(labelled(task, **options), root, dirs_exist_ok=True))
-
-    return make
-
-
-@pytest.fixture
-def texts(labelled):
-    """A function (task, "phones" or "text") -> its set."""
-
-    def make(task, field):
-        root = labelled(task)
-        for split in ("train", "dev", "test"):
-            replace_labels(root / f"{split}.jsonl", lambda keyword: {field: SPOKEN[field][keyword]})
-        return root
-
-    return make
-
-
-@pytest.fixture
-def data(labelled, texts):
+def data(labelled, tmp_path):
     """The folder of each task."""
+    sets = {"ks": labelled("ks"), "pr": labelled("pr"), "qbe": labelled("qbe", counts=(8, 2, 2))}
+    for task, folder in sets.items():
+        sets[task] = Path(shutil.copytree(folder, tmp_path / "sets" / task))
+    for split in ("train", "dev", "test"):
+        replace_labels(sets["pr"] / f"{split}.jsonl", "phones", PHONES)
     # query by example: 8 documents, in which two queries of each split are searched
-    qbe = labelled("qbe", counts=(8, 2, 2))
-    documents = qbe / "documents.jsonl"
-    (qbe / "train.jsonl").rename(documents)
-    keywords = {line["id"]: line["labels"]["keyword"] for line in read_lines(documents)}
-
-    def list_matches(keyword):
-        return {"matches": [name for name, other in keywords.items() if other == keyword]}
-
-    replace_labels(documents, lambda keyword: {})
+    documents = sets["qbe"] / "documents.jsonl"
+    (sets["qbe"] / "train.jsonl").rename(documents)
+    matches = {}
+    for line in read_lines(documents):
+        matches.setdefault(line["labels"]["keyword"], []).append(line["id"])
+    change_lines(documents, lambda line: {k: v for k, v in line.items() if k != "labels"})
     for split in ("dev", "test"):
-        replace_labels(qbe / f"{split}.jsonl", list_matches)
-    return {"ks": labelled("ks"), "pr": texts("pr", "phones"), "qbe": qbe}
+        replace_labels(sets["qbe"] / f"{split}.jsonl", "matches", matches)
+    return sets
 
 
 def write_times(out):
@@ -136,12 +112,14 @@ def test_a_run_writes_everything_and_a_second_one_nothing(options, data, tmp_pat
     metrics = {"ks": ("acc", "acc_default"), "pr": ("per", "per_default"), "qbe": ("mtwv", "atwv")}
     assert {(key[0], key[4]) for key in rows} == {(t, m) for t in metrics for m in metrics[t]}
     assert rows["ks", "tiny", "clean", None, "acc", 0].value == 100
-    assert "ks acc" in printed
     # fewer than five recordings have no interval
     assert all((r.low, r.high) == (None, None) for r in rows.values())
     sizes = {"ks": ("recording", 4), "pr": ("recording", 4), "qbe": ("query", 2)}
     assert all((r.drawn.split(" (")[0], r.groups) == sizes[r.task] for r in rows.values())
-    assert "95 % intervals" not in (out / "superb.md").read_text()
+    assert "ks acc" in printed
+    tables = (out / "superb.md").read_text()
+    assert "## SUPERB" in tables
+    assert "95 % intervals" not in tables
     card = read_json(out / "heads/tiny/ks/seed-0/card.json")
     assert len(card["layer_weights"]) == 3
     assert sum(card["layer_weights"]) == pytest.approx(1)
@@ -152,7 +130,6 @@ def test_a_run_writes_everything_and_a_second_one_nothing(options, data, tmp_pat
     before = write_times(out)
     assert run_superb(options) == printed
     assert write_times(out) == before
-    assert "## SUPERB" in (out / "superb.md").read_text()
 
 
 @pytest.mark.slow
