@@ -59,8 +59,7 @@ def test_questions_about_a_story_share_a_passage_with_one_sentence_a_line(source
     assert (one.correct, one.text, one.language) == ((0,), "why does he call", "en")
     assert other.passage == "tpo_1-lecture_1"
     part = prepare(source, tmp_path / "part", passages=1)["splits"]["train"]
-    kept = [(part[kind]["read"], part[kind]["kept"]) for kind in ("passages", "questions")]
-    assert kept == [(2, 1), (3, 2)]
+    assert part["questions"] == counts | {"kept": 2, "set_aside": 1}
 
 
 def test_versions_of_a_story_become_passages_and_windows_1252_is_read(source, tmp_path):
@@ -81,7 +80,6 @@ def test_versions_of_a_story_become_passages_and_windows_1252_is_read(source, tm
         ("so ,  um  , 25 $ .", "so, um, 25 $."),
         ("class .then you", "class. then you"),
         ("that 's it , .5 of 'em", "that's it, .5 of 'em"),
-        ("u.s. , 1,000 ?!", "u.s., 1,000?!"),
     ],
 )
 def test_spaces_before_punctuation_are_removed(text, tidied):
@@ -92,7 +90,6 @@ def test_spaces_before_punctuation_are_removed(text, tidied):
     "text",
     [
         make_text()[:-3],  # the last option has no 0 or 1
-        make_text()[: make_text().index("OPTION to go")],
         make_text() + "QUESTION again\n",
         make_text([]),
         make_text() + "PARAGRAPH x\n",
