@@ -18,7 +18,6 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 from speechssl.schema import convert
 
 FOLDERS = {"train": "train-100", "dev": "dev", "test": "test"}  # split -> folder of wav16k/min
@@ -31,8 +30,7 @@ DEV_SEED = 7  # of the random choice of these mixtures, as in s3prl
 def prepare_libri2mix(o: Libri2Mix) -> Cards:
     """Write `o.out`/sd and `o.out`/ss and return their cards.
 
-    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`, and
-    InputError for a mixture in which nobody speaks.
+    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`.
     """
     kaldi = (o.diarization or o.source).resolve()
     settings = {"sd": {"diarization": str(kaldi)}} if "sd" in o.tasks else {}
@@ -93,8 +91,6 @@ def _read_diarization(folder: Path) -> Iterator[Utterance]:
         turn = convert({"speaker": speaker, "start": start, "end": end}, Turn, place, remedy)
         turns.setdefault(name, []).append(turn)
     for _, (name, *path) in read_fields(folder / "wav.scp", 2):
-        if name not in turns:
-            raise InputError(f"{folder} has no speaker in {name}; {remedy}")
         in_order = sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))
         audio = str(folder / " ".join(path))
         yield Utterance(name, audio, UNMEASURED, turns=tuple(in_order))

@@ -204,9 +204,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if kind == ".parquet":
             files.parquet.append(path)
         elif kind == ".textgrid":
-            add_recording(files.grids, path.stem, path, allow_copies=True)
+            add_recording(files.grids, path.stem, path)
         elif kind in SUFFIXES:
-            add_recording(files.recordings, path.stem, path, allow_copies=True)
+            add_recording(files.recordings, path.stem, path)
         elif kind == ".csv":
             names = set(read_header(path))
             if "hash" in names:
@@ -306,9 +306,7 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         for cells in read_csv(path):
-            name = recording_name(cells["id"])
-            if meta.setdefault(name, cells) != cells:
-                raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
+            meta.setdefault(recording_name(cells["id"]), cells)
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
     # id of the question -> its lines in {split}-answer-span.csv
@@ -741,17 +739,13 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
     """Read the words in the TextGrid of a recording: those of the first tier whose name ends in
     "words" or "word", or otherwise of the first tier."""
-    if name not in grids:
-        return ()
-    tiers = read_tiers(grids[name])
-    word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
-    if len(word_tiers) > 1:
-        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; keep one of them")
-    candidates = word_tiers or [spans for _, spans in tiers]
+    tiers = read_tiers(grids[name]) if name in grids else []
+    word_tiers = [tier for tier in tiers if tier[0].lower().endswith(("words", "word"))]
     words = []
-    for text, start, end in candidates[0] if candidates else ():
-        if text.strip() and end > start >= 0:
-            words.append(Span(text, start, end))
+    for _, spans in (word_tiers or tiers)[:1]:
+        for text, start, end in spans:
+            if text.strip() and end > start >= 0:
+                words.append(Span(text, start, end))
     return tuple(words)
 
 

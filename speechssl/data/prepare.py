@@ -40,7 +40,14 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.files import check_shards, list_files, manifest_path, safe_name
+from speechssl.data.files import (
+    check_shards,
+    decode_cell,
+    list_files,
+    manifest_path,
+    read_parquet,
+    safe_name,
+)
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -87,6 +94,7 @@ NOT_RECORDED: Attached = {
 STAYS = (".wav", ".flac")
 # So few recordings are read by this process: worker processes would take longer to start.
 FEW = 8
+ROWS_IN_MEMORY = 16  # rows of recordings: documents last minutes
 EXAMPLES = 5  # ids of items that a report names of a remark
 # seconds by which a time may lie beyond its recording, since decoders differ; it is then clipped
 SLACK = 0.1
@@ -392,6 +400,41 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     write_flac(out, samples)
     write_json(description, {**asdict(joined), "made_from": made_from})
     return joined
+
+
+def write_cells(
+    cells: Mapping[tuple[Path, str], Mapping[int, tuple[K, Path]]], workers: int, what: str
+) -> dict[K, Measured]:
+    """Write the recordings in cells of Parquet files as FLAC at 16 kHz, unless they are there, and
+    measure them. Empty cells have no result.
+
+    cells: (table, column) -> number of the row -> key of its result, and the file to write; what:
+    the text of the progress bar. Raises InputError for a damaged table.
+    """
+    jobs = {place: (*place, rows) for place, rows in cells.items()}
+    written: dict[K, Measured] = {}
+    for by_key in run_parallel(_write_column, jobs, workers, what, "column").values():
+        written |= by_key
+    return written
+
+
+def _write_column(
+    table: Path, column: str, rows: Mapping[int, tuple[K, Path]]
+) -> dict[K, Measured]:
+    """Write the recordings of one column (see `write_cells`)."""
+    written: dict[K, Measured] = {}
+    for number, cells in enumerate(read_parquet(table, [column], ROWS_IN_MEMORY)):
+        cell = cells.get(column)
+        if number not in rows or not cell:
+            continue
+        key, path = rows[number]
+        try:
+            if not path.is_file():
+                write_flac(path, decode_cell(cell["bytes"], f"{table}, row {number}"))
+            written[key] = path, header_duration(path)
+        except InputError as error:
+            written[key] = path, error
+    return written
 
 
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:

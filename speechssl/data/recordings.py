@@ -23,7 +23,6 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
 from speechssl.data.files import (
     LINE_BREAK,
-    QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
     hash_recording,
@@ -112,15 +111,10 @@ def list_recordings(
 
 
 def list_training_recordings(source: Path, split: str) -> list[Recording]:
-    """List the passages of a split of a prepared corpus, or the recordings of another source.
-    Raises InputError where there are none."""
+    """List the passages of a split of a prepared corpus, or the recordings of another source."""
     if not any(source.glob("*/passages.jsonl")):
         return list_recordings(source)
     data = load_corpus(source, split)
-    if not data.passages:
-        raise InputError(
-            f"{source / split} has no passages to learn from; prepare the corpus with some"
-        )
     return [Recording(p.id, data.path(p)) for p in data.passages.values()]
 
 
@@ -134,11 +128,10 @@ def sample_recordings(
     count: how many to sample (all, where there are fewer); share: which fraction to sample, rounded
     up. With neither, the fraction is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
     k-means on 10 % of LibriSpeech, but at least LEAST recordings, because 10 % of a small corpus
-    would have few frames and voices. Raises InputError where both are given, or where the share is
-    not above 0 and at most 1.
+    would have few frames and voices. Raises InputError where both are given.
     """
-    if share is not None and (count is not None or not 0 < share <= 1):
-        raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
+    if share is not None and count is not None:
+        raise InputError("--share and --recordings exclude each other; give one of them")
     total = len(recordings)
     if count:
         size = count
@@ -252,10 +245,6 @@ def _make_recordings(
         place = f"{path}:{number}"
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
-        if LINE_BREAK.search(line.audio):
-            raise InputError(
-                f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
-            )
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 

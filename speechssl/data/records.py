@@ -361,8 +361,6 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
         problem = f"the passage {question.passage} is not in passages.jsonl"
     elif not set(question.correct) <= set(range(options)):
         problem = f"correct is {question.correct}, but there are {options} options"
-    elif len(question.option_audio) not in (0, options):
-        problem = f"there are {len(question.option_audio)} option_audio for {options} options"
     else:
         for answer in question.answers:
             start, end = answer.start, answer.end

@@ -15,12 +15,10 @@ from speechssl.data.superb_sets import (
     Prepared,
     check_counts,
     count_utterances,
-    group_by_split,
     measure_utterances,
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -29,6 +27,7 @@ ASV_COUNTS = {
     "test speakers": 40,
     "trials": 37_720,
 }
+SPLIT_OF_CODE = {"1": "train", "2": "dev", "3": "test"}  # in iden_split.txt
 MIN_TRAINING_SECONDS = 2.0  # ASV is not trained on shorter recordings
 
 
@@ -58,9 +57,9 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             recordings.append((split, by_id[_make_id(name)]))
     sets: dict[str, Prepared] = {}
     if "sid" in preparation.folders:
-        splits = group_by_split(
-            (split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings
-        )
+        splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+        for split, u in recordings:
+            splits[split].append(replace(u, labels={"speaker": u.speaker}))
         speakers = len({u.speaker for u in splits["train"]})
         counts = count_utterances(splits) | {"speakers": speakers}
         check_counts(preparation, counts, SID_COUNTS, missing)
@@ -79,10 +78,8 @@ def _read_split_list(preparation: Preparation) -> list[tuple[str, str]]:
     """Read (split of SID, recording), from lines such as "1 id10001/1zcIwhmdeo4/00001.wav"."""
     listed = []
     path = preparation.find("iden_split.txt", "meta/iden_split.txt")
-    for place, (code, name, *_) in read_fields(path, 2):
-        if code not in ("1", "2", "3"):
-            raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
-        listed.append((SPLITS[int(code) - 1], name))
+    for _, (code, name, *_) in read_fields(path, 2):
+        listed.append((SPLIT_OF_CODE[code], name))
     return listed
 
 

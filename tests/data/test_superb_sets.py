@@ -545,7 +545,6 @@ PREPARE = {  # fixture -> (function, dataclass of its options, further options)
         ("commands", NOISE, None, "0 background recordings, not the published 1"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
-        ("voxceleb1", "iden_split.txt", "0 id10001/va/00001.wav", "iden_split.txt:1 .* split 0"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
     ],
 )
