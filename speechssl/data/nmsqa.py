@@ -47,7 +47,15 @@ from speechssl.data.files import (
     unpack,
 )
 from speechssl.data.options import Nmsqa
-from speechssl.data.prepare import Interval, Joined, PrepareReport, Remark, SplitRecords, clip_time
+from speechssl.data.prepare import (
+    Interval,
+    Joined,
+    Measured,
+    PrepareReport,
+    Remark,
+    SplitRecords,
+    clip_time,
+)
 from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.data.textgrid import read_tiers
@@ -624,10 +632,12 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     # an item needs no recording with --speak, and in a split that is text only
     text_will_do = o.speak or not files.recordings
 
+    def audio_file(name: str) -> Path:
+        return o.out / split / "audio" / f"{safe_name(name)}.flac"
+
     jobs = {}
     for name, names in joinable.items():
-        segments = [files.recordings[segment] for segment in names]
-        jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
+        jobs[name] = ([files.recordings[segment] for segment in names], audio_file(name))
     joined = prepare.run_parallel(
         _try_join_segments, jobs, o.workers, f"joining {split}", "passage"
     )
@@ -635,27 +645,24 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     layouts: dict[str, PassageLayout] = {}
     for name, passage in spoken.items():
         result = joined.get(name)
+        recording: Measured | None = None
+        words: tuple[Span, ...] = ()
         if isinstance(result, Joined):
             layout = _lay_out(passage.names, result, files.recordings.get(name))
             layouts[name] = layout
-            passages[name] = Passage(
-                id=name,
-                audio=f"{split}/audio/{safe_name(name)}.flac",
-                seconds=layout.seconds,
-                text=passage.text,
-                speaker=passage.speaker,
-                words=_passage_words(layout, files.grids),
-            )
-        elif text_will_do and passage.text.strip():
-            passages[name] = Passage(name, text=passage.text, speaker=passage.speaker)
-        elif text_will_do:
-            report.set_aside(split, "passages", name, prepare.NO_TEXT)
-        elif result is not None:
-            report.set_aside(split, "passages", name, prepare.UNUSABLE, why=str(result))
-        elif passage.names:
-            report.set_aside(split, "passages", name, NOT_WHOLE, missing=list(passage.missing))
-        else:
-            report.set_aside(split, "passages", name, prepare.NOT_FOUND)
+            recording = audio_file(name), layout.seconds
+            words = _passage_words(layout, files.grids)
+        elif result:
+            recording = audio_file(name), result
+        audio = prepare.choose_audio(recording, passage.text, prepare.NO_TEXT, text_will_do, o.out)
+        if isinstance(audio, dict):
+            if passage.names and audio["reason"] == prepare.NOT_FOUND:
+                audio = {"reason": NOT_WHOLE, "missing": list(passage.missing)}
+            report.set_aside(split, "passages", name, **audio)
+            continue
+        passages[name] = Passage(
+            name, *audio, text=passage.text, speaker=passage.speaker, words=words
+        )
 
     paths = {}
     for row in chosen_rows:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from itertools import accumulate, groupby, pairwise
 from math import ceil
 from multiprocessing import get_context
@@ -173,11 +173,7 @@ class PrepareReport:
         beyond = sum(questions.values()) - sum(questions[p] for p in chosen)
         plural = "s" if self.first > 1 else ""
         reason = f"beyond the first {self.first} passage{plural} with questions (--passages)"
-        left_out: dict[Kind, int] = {
-            "passages": len(passages) - len(chosen),
-            "questions": beyond,
-        }
-        for kind, number in left_out.items():
+        for kind, number in (("passages", len(passages) - len(chosen)), ("questions", beyond)):
             if number:
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
@@ -340,7 +336,7 @@ class Joined:
     rates: tuple[int, ...]  # (K,) Hz
     samples: int  # of the whole, at 16 kHz
 
-    @cached_property
+    @property
     def starts(self) -> tuple[Fraction, ...]:
         """The exact start of every piece in seconds, and the end of the last; (K + 1,)."""
         return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))

@@ -51,10 +51,8 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         )
     measured, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in measured}
-    recordings = []  # (split of SID, utterance)
-    for split, name in listed:
-        if _make_id(name) in by_id:
-            recordings.append((split, by_id[_make_id(name)]))
+    splits_of = {_make_id(name): split for split, name in listed}
+    recordings = [(splits_of[u.id], u) for u in measured]  # (split of SID, utterance)
     sets: dict[str, Prepared] = {}
     if "sid" in preparation.folders:
         splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}

@@ -450,7 +450,7 @@ def test_asv_trains_on_other_speakers_than_those_of_the_trials(voxceleb1, tmp_pa
     assert same == {(f"{s}-va-00003", f"{s}-vb-00001") for s in TRAINING}
 
 
-# ---- Libri2Mix: sources for SS, turns in rttm or in segments for SD
+# ---- Libri2Mix: sources for SS, turns for SD
 
 MIXES = {
     "train": ("1-2-3_4-5-6", "1-2-4_7-5-6"),
@@ -476,7 +476,7 @@ def kaldi(tmp_path):
     """Kaldi data folders of the mixtures. The first speaker speaks twice, the second once; both end
     at 1.5 s."""
     for split, names in MIXES.items():
-        lines = {"wav.scp": [], "rttm": [], "segments": [], "utt2spk": []}
+        lines = {"wav.scp": [], "rttm": []}
         for name in names:
             lines["wav.scp"].append(
                 f"{name} {write_noise(tmp_path / f'max/{split}/{name}.wav', 2.0)}"
@@ -484,10 +484,8 @@ def kaldi(tmp_path):
             first, second = (half.split("-")[0] for half in name.split("_"))
             turns = ((first, 0.25, 0.5), (first, 0.75, 1.5), (second, 0.1, 1.5))
             for speaker, start, end in turns:
-                turn, seconds = f"{speaker}_{name}_{start}", end - start
-                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{start}\t{seconds}\t-\t-\t{speaker}\t-")
-                lines["segments"].append(f"{turn} {name} {start} {end}")
-                lines["utt2spk"].append(f"{turn} {speaker}")
+                times = f"{start}\t{end - start}"
+                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{times}\t-\t-\t{speaker}\t-")
         for file, lines_of_file in lines.items():
             write_text_lines(tmp_path / "diarization" / split / file, *lines_of_file)
     return tmp_path / "diarization"
@@ -504,10 +502,7 @@ def test_mixtures_have_two_speakers_and_two_sources(libri2mix, tmp_path):
     assert [len(utterances) for utterances in data.splits.values()] == [2, 1, 1]
 
 
-@pytest.mark.parametrize("kind", ["rttm", "segments"])
-def test_turns_are_read_from_rttm_or_segments(libri2mix, kaldi, tmp_path, kind):
-    for split in MIXES:
-        (kaldi / split / ("rttm" if kind == "segments" else "segments")).unlink()
+def test_turns_are_read_from_rttm(libri2mix, kaldi, tmp_path):
     prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi))
     mixture = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
     assert mixture.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5))
