@@ -717,10 +717,7 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
         "questions": [q.synthetic for q in questions],
         "options": [bool(q.option_audio) for q in questions for _ in q.options],
     }
-    kinds = []
-    for kind, flags in synthetic.items():
-        if any(flags):
-            kinds.append(f"{sum(flags):,} of {len(flags):,} {kind}")
+    kinds = [f"{sum(s):,} of {len(s):,} {kind}" for kind, s in synthetic.items() if any(s)]
     notes = []
     if invented:
         records: list[Passage | Question] = [*passages, *questions]

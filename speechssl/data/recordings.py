@@ -50,7 +50,6 @@ class Recording:
     # a str where a manifest lists it: a Path is three times as large, and there may be a million
     file: str | Path
     seconds: float | None = None  # None where the manifest does not state them
-    line: int | None = None  # number of its line in the manifest
 
     @property
     def path(self) -> Path:
@@ -182,13 +181,11 @@ def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
     by_id: dict[str, Recording] = {}
     for recording in recordings:
         other = by_id.setdefault(recording.id, recording)
-        if other is recording:
-            continue
-        pair = (other, recording)
-        places = [f"{r.path} (line {r.line})" if r.line else str(r.path) for r in pair]
-        raise InputError(
-            f"{source} gives the id {recording.id} to {' and '.join(places)}; make ids unique"
-        )
+        if other is not recording:
+            raise InputError(
+                f"{source} gives the id {recording.id} to {other.file} and {recording.file}; make "
+                "ids unique"
+            )
 
 
 def _list_folder(folder: Path) -> list[Recording]:
@@ -246,7 +243,7 @@ def _make_recordings(
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
-        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
+        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds)
 
 
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
@@ -270,4 +267,4 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
         )
     for number, name in names.items():
         check_inside(root, name, f"{path}:{number}")
-        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
+        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name))
