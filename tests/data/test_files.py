@@ -34,18 +34,6 @@ def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
 
 
-@given(st.sampled_from(RATES), st.lists(st.integers(1, 3_000), min_size=1, max_size=27))
-def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
-    pieces = [noise(n, seed) for seed, n in enumerate(lengths)]
-    samples, joined = join([(piece, rate) for piece in pieces])
-    assert np.array_equal(samples, resample(np.concatenate(pieces), rate, SAMPLE_RATE))
-    assert joined.samples == len(samples) == ceil(sum(lengths) * SAMPLE_RATE / rate)
-    assert joined.starts == tuple(Fraction(sum(lengths[:k]), rate) for k in range(len(lengths) + 1))
-    for k, length in enumerate(lengths):
-        assert joined.length(k) == length / rate
-        assert joined.move_to_whole(k, 0.25) == float(joined.starts[k] + Fraction(1, 4))
-
-
 @given(
     st.lists(st.tuples(st.integers(200, 3_000), st.sampled_from(RATES)), min_size=1, max_size=27)
 )

@@ -21,7 +21,6 @@ from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
-from speechssl.errors import InputError
 
 from ..corpora.make import write_parquet as write_table
 from ..files import count_remarks, refused
@@ -253,18 +252,6 @@ def test_a_passage_that_lacks_a_listed_sentence_is_set_aside(dev, tmp_path):
     assert facts["set_aside"][prepare.ITS_PASSAGE] == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
-
-
-def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
-    name = "question-0_0_1.wav"
-    other = dev / "more/dev_audios" / name
-    other.parent.mkdir(parents=True)
-    other.write_bytes((dev / "dev_audios" / name).read_bytes())
-    _, corpus, _ = prepare_split(dev, tmp_path)
-    assert len(corpus.questions) == 4
-    other.write_bytes((dev / "dev_audios/question-0_0_2.wav").read_bytes() + b"x")
-    with pytest.raises(InputError, match="question-0_0_1"):
-        prepare_split(dev, tmp_path, out="again")
 
 
 # ---- times
