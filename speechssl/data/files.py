@@ -132,9 +132,8 @@ def safe_name(name: str) -> str:
 def manifest_path(path: Path, out: Path) -> str:
     """Return the path of a recording for a manifest: relative to `out` if the recording lies below
     it, otherwise absolute."""
-    with suppress(ValueError):
-        return path.resolve().relative_to(out.resolve()).as_posix()
-    return str(path.resolve())
+    path, out = path.resolve(), out.resolve()
+    return path.relative_to(out).as_posix() if path.is_relative_to(out) else str(path)
 
 
 def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:

@@ -96,7 +96,8 @@ def _read_tables(
 ) -> SplitRecords:
     """Make the records of the rows of tables, and write their recordings below `o.out`."""
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
-    ids: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
+    # (table, column) -> number of the row -> id of its question, and the file to write
+    cells: dict[tuple[Path, str], dict[int, tuple[str, Path]]] = {}
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(_read_rows(path)):
@@ -105,7 +106,8 @@ def _read_tables(
             taken.add(name)
             question = replace(row, id=name, transcript=row.transcription or "")
             by_context.setdefault(row.context, []).append(question)
-            ids.setdefault(path, {})[number] = name
+            file = o.out / prepare.audio_name(split, "questions", name)
+            cells.setdefault((path, "audio"), {})[number] = name, file
     paragraphs = [
         Paragraph(context, tuple(questions), number=n)
         for n, (context, questions) in enumerate(by_context.items())
@@ -114,12 +116,8 @@ def _read_tables(
     if not o.audio:
         return records
     used = {q.id for q in records.questions}
-    cells: dict[tuple[Path, str], dict[int, tuple[str, Path]]] = {}
-    for path, ids_of_table in ids.items():
-        for number, name in ids_of_table.items():
-            if name in used:
-                file = o.out / prepare.audio_name(split, "questions", name)
-                cells.setdefault((path, "audio"), {})[number] = name, file
+    for place, rows in cells.items():
+        cells[place] = {number: cell for number, cell in rows.items() if cell[0] in used}
     attached: dict[str, Attached] = {}
     for name, recording in prepare.write_cells(cells, o.workers, f"writing {split}").items():
         attached[name] = prepare.choose_audio(recording, "", "", False, o.out)

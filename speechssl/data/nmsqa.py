@@ -689,8 +689,8 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
             longest = question.seconds + TOLERANCE
-            words = [w for w in read_words(row.recording, files.grids) if w.end <= longest]
-            question = replace(question, words=tuple(words))
+            spans = read_words(row.recording, files.grids)
+            question = replace(question, words=tuple(w for w in spans if w.end <= longest))
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
 

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, islice, pairwise
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
@@ -419,7 +419,9 @@ def _write_column(
 ) -> dict[K, Measured]:
     """Write the recordings of one column (see `write_cells`)."""
     written: dict[K, Measured] = {}
-    for number, cells in enumerate(read_parquet(table, [column], ROWS_IN_MEMORY)):
+    end = max(rows, default=-1) + 1  # with --passages only the first rows may be wanted
+    all_cells = read_parquet(table, [column], ROWS_IN_MEMORY)
+    for number, cells in enumerate(islice(all_cells, end)):
         cell = cells.get(column)
         if number not in rows or not cell:
             continue

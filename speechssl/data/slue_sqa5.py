@@ -386,14 +386,8 @@ def _make_passages(
         words = _words_of(row, index.get("word2time", name, split), seconds)
         if path and not words:
             report.remark(split, *UNALIGNED)
-        passages[name] = Passage(
-            id=name,
-            audio=path,
-            seconds=seconds,
-            text=text,
-            speaker=row.document_speaker_id,
-            words=words,
-        )
+        speaker = row.document_speaker_id
+        passages[name] = Passage(name, path, seconds, text=text, speaker=speaker, words=words)
     return passages
 
 
@@ -419,17 +413,10 @@ def _make_questions(
             report.set_aside(split, "questions", name, **audio)
         else:
             answers = _make_answers(row, passage, lambda remark: report.remark(split, *remark))
-            path, seconds = audio
-            question = Question(
-                id=name,
-                passage=passage.id,
-                audio=path,
-                seconds=seconds,
-                text=text,
-                speaker=row.question_speaker_id,
-                answers=answers,
+            speaker = row.question_speaker_id
+            questions.append(
+                Question(name, passage.id, *audio, text=text, speaker=speaker, answers=answers)
             )
-            questions.append(question)
     return questions
 
 

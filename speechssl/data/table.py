@@ -289,7 +289,7 @@ class RecordMaker:
         other = getattr(row, alias)
         if row.text and other and row.text != other:
             raise InputError(f"{place}: text and {alias} differ; keep one of them")
-        fields = {
+        fields: dict[str, Any] = {
             "audio": audio[0],
             "seconds": audio[1],
             "text": row.text or other,
