@@ -2,8 +2,8 @@
 saves to disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
-  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer,
-                                   start, end, char_start
+  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); transcript, speaker,
+                                   language; answers, or answer, start, end, char_start
 
 A passage needs a recording or a text, and a question also the id of its passage. `audio` is a path,
 relative to the table; a row in memory or of Parquet may hold the recording itself, as in

@@ -417,13 +417,11 @@ def write_original(root):
     write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_original_release(tmp_path, packed):
+def test_the_original_release_with_its_archives(tmp_path):
     root = tmp_path / "original"
     write_original(root)
-    if packed:
-        pack(root / "dev/dev_audio")
-        pack(root / "dev/textgrid")
+    for name in ("dev_audio", "textgrid"):
+        pack(root / "dev" / name)
     facts, corpus, _ = prepare_split(root, tmp_path)
     first, second, third = corpus.questions
     assert (first.id, first.text, first.speaker) == ("h0", "What 0?", "Joey")

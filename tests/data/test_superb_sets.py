@@ -525,7 +525,6 @@ def test_dev_of_separation_is_the_sample_of_s3prl():
 PREPARE = {  # fixture -> (function, dataclass of its options, further options)
     "voicebank": (prepare_voicebank_demand, VoiceBankDemand, {}),
     "librispeech": (prepare_librispeech, LibriSpeech, {"tasks": ["asr"]}),
-    "commands": (prepare_speech_commands, SpeechCommands, {}),
     "fluent": (prepare_fluent_speech_commands, FluentSpeechCommands, {}),
     "voxceleb1": (prepare_voxceleb1, VoxCeleb1, {}),
     "kaldi": (prepare_libri2mix, Libri2Mix, {"tasks": ["sd"], "diarization": Path("no")}),
@@ -537,7 +536,6 @@ PREPARE = {  # fixture -> (function, dataclass of its options, further options)
     [
         ("voicebank", "clean_testset_wav/p257_003.wav", None, "p257_003.wav is missing"),
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1"),
-        ("commands", NOISE, None, "0 background recordings, not the published 1"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
