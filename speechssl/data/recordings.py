@@ -127,10 +127,11 @@ def sample_recordings(
     count: how many to sample (all, where there are fewer); share: which fraction to sample, rounded
     up. With neither, the fraction is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
     k-means on 10 % of LibriSpeech, but at least LEAST recordings, because 10 % of a small corpus
-    would have few frames and voices. Raises InputError where both are given.
+    would have few frames and voices. Raises InputError where both are given, or where the share is
+    not above 0 and at most 1.
     """
-    if share is not None and count is not None:
-        raise InputError("--share and --recordings exclude each other; give one of them")
+    if share is not None and (count is not None or not 0 < share <= 1):
+        raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
     total = len(recordings)
     if count:
         size = count
