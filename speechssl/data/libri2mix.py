@@ -18,6 +18,7 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
+from speechssl.errors import InputError
 from speechssl.schema import convert
 
 FOLDERS = {"train": "train-100", "dev": "dev", "test": "test"}  # split -> folder of wav16k/min
@@ -30,7 +31,8 @@ DEV_SEED = 7  # of the random choice of these mixtures, as in s3prl
 def prepare_libri2mix(o: Libri2Mix) -> Cards:
     """Write `o.out`/sd and `o.out`/ss and return their cards.
 
-    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`.
+    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`, and
+    InputError for a mixture in which nobody speaks.
     """
     kaldi = (o.diarization or o.source).resolve()
     settings = {"sd": {"diarization": str(kaldi)}} if "sd" in o.tasks else {}
@@ -84,13 +86,30 @@ def _read_diarization(folder: Path) -> Iterator[Utterance]:
     relative to the folder."""
     turns: dict[str, list[Turn]] = {}  # mixture -> its turns
     remedy = "run prepare_diarization.py again"
-    # "SPEAKER mixture 1 start duration <NA> <NA> speaker <NA>"
-    for place, fields in read_fields(folder / "rttm", 8):
-        if fields[0] == "SPEAKER":
-            start, seconds = convert(fields[3:5], tuple[float, float], place, remedy, strict=False)
-            values = {"speaker": fields[7], "start": start, "end": round(start + seconds, 6)}
-            turns.setdefault(fields[1], []).append(convert(values, Turn, place, remedy))
+    for place, name, speaker, times in _read_turns(folder):
+        start, end = convert(times, tuple[float, float], place, remedy, strict=False)
+        if (folder / "rttm").is_file():  # `end` is still the duration
+            end = round(start + end, 6)
+        turn = convert({"speaker": speaker, "start": start, "end": end}, Turn, place, remedy)
+        turns.setdefault(name, []).append(turn)
     for _, (name, *path) in read_fields(folder / "wav.scp", 2):
+        if name not in turns:
+            raise InputError(f"{folder} has no speaker in {name}; {remedy}")
         in_order = sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))
         audio = str(folder / " ".join(path))
         yield Utterance(name, audio, UNMEASURED, turns=tuple(in_order))
+
+
+def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, Sequence[str]]]:
+    """Yield (place, recording, speaker, times). Times are [start, duration] where there is a file
+    rttm, or else [start, end] of the file segments."""
+    if (folder / "rttm").is_file():
+        # "SPEAKER recording 1 start duration <NA> <NA> speaker <NA>"
+        for place, fields in read_fields(folder / "rttm", 8):
+            if fields[0] == "SPEAKER":
+                yield place, fields[1], fields[7], fields[3:5]
+        return
+    speakers = {turn: speaker for _, (turn, speaker, *_) in read_fields(folder / "utt2spk", 2)}
+    # "turn recording start end"
+    for place, (turn, recording, start, end, *_) in read_fields(folder / "segments", 4):
+        yield place, recording, speakers[turn], [start, end]

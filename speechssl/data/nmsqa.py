@@ -47,15 +47,7 @@ from speechssl.data.files import (
     unpack,
 )
 from speechssl.data.options import Nmsqa
-from speechssl.data.prepare import (
-    Interval,
-    Joined,
-    Measured,
-    PrepareReport,
-    Remark,
-    SplitRecords,
-    clip_time,
-)
+from speechssl.data.prepare import Interval, Joined, PrepareReport, Remark, SplitRecords, clip_time
 from speechssl.data.records import TOLERANCE, Answer, Passage, Question, Span
 from speechssl.data.squad import read_squad
 from speechssl.data.textgrid import read_tiers
@@ -314,7 +306,9 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         for cells in read_csv(path):
-            meta.setdefault(recording_name(cells["id"]), cells)
+            name = recording_name(cells["id"])
+            if meta.setdefault(name, cells) != cells:
+                raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
     # id of the question -> its lines in {split}-answer-span.csv
@@ -632,12 +626,10 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     # an item needs no recording with --speak, and in a split that is text only
     text_will_do = o.speak or not files.recordings
 
-    def audio_file(name: str) -> Path:
-        return o.out / split / "audio" / f"{safe_name(name)}.flac"
-
     jobs = {}
     for name, names in joinable.items():
-        jobs[name] = ([files.recordings[segment] for segment in names], audio_file(name))
+        segments = [files.recordings[segment] for segment in names]
+        jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
     joined = prepare.run_parallel(
         _try_join_segments, jobs, o.workers, f"joining {split}", "passage"
     )
@@ -645,24 +637,27 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     layouts: dict[str, PassageLayout] = {}
     for name, passage in spoken.items():
         result = joined.get(name)
-        recording: Measured | None = None
-        words: tuple[Span, ...] = ()
         if isinstance(result, Joined):
             layout = _lay_out(passage.names, result, files.recordings.get(name))
             layouts[name] = layout
-            recording = audio_file(name), layout.seconds
-            words = _passage_words(layout, files.grids)
-        elif result:
-            recording = audio_file(name), result
-        audio = prepare.choose_audio(recording, passage.text, prepare.NO_TEXT, text_will_do, o.out)
-        if isinstance(audio, dict):
-            if passage.names and audio["reason"] == prepare.NOT_FOUND:
-                audio = {"reason": NOT_WHOLE, "missing": list(passage.missing)}
-            report.set_aside(split, "passages", name, **audio)
-            continue
-        passages[name] = Passage(
-            name, *audio, text=passage.text, speaker=passage.speaker, words=words
-        )
+            passages[name] = Passage(
+                id=name,
+                audio=f"{split}/audio/{safe_name(name)}.flac",
+                seconds=layout.seconds,
+                text=passage.text,
+                speaker=passage.speaker,
+                words=_passage_words(layout, files.grids),
+            )
+        elif text_will_do and passage.text.strip():
+            passages[name] = Passage(name, text=passage.text, speaker=passage.speaker)
+        elif text_will_do:
+            report.set_aside(split, "passages", name, prepare.NO_TEXT)
+        elif result is not None:
+            report.set_aside(split, "passages", name, prepare.UNUSABLE, why=str(result))
+        elif passage.names:
+            report.set_aside(split, "passages", name, NOT_WHOLE, missing=list(passage.missing))
+        else:
+            report.set_aside(split, "passages", name, prepare.NOT_FOUND)
 
     paths = {}
     for row in chosen_rows:
@@ -689,8 +684,8 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
             longest = question.seconds + TOLERANCE
-            spans = read_words(row.recording, files.grids)
-            question = replace(question, words=tuple(w for w in spans if w.end <= longest))
+            words = [w for w in read_words(row.recording, files.grids) if w.end <= longest]
+            question = replace(question, words=tuple(words))
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
 
@@ -746,13 +741,17 @@ def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Sp
 def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
     """Read the words in the TextGrid of a recording: those of the first tier whose name ends in
     "words" or "word", or otherwise of the first tier."""
-    tiers = read_tiers(grids[name]) if name in grids else []
-    word_tiers = [tier for tier in tiers if tier[0].lower().endswith(("words", "word"))]
+    if name not in grids:
+        return ()
+    tiers = read_tiers(grids[name])
+    word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
+    if len(word_tiers) > 1:
+        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; keep one of them")
+    candidates = word_tiers or [spans for _, spans in tiers]
     words = []
-    for _, spans in (word_tiers or tiers)[:1]:
-        for text, start, end in spans:
-            if text.strip() and end > start >= 0:
-                words.append(Span(text, start, end))
+    for text, start, end in candidates[0] if candidates else ():
+        if text.strip() and end > start >= 0:
+            words.append(Span(text, start, end))
     return tuple(words)
 
 

@@ -354,7 +354,7 @@ class Libri2Mix(SuperbSet):
         --source_dir CORPORA/Libri2Mix/wav16k/max/metadata
 
       ss: Libri2Mix/wav16k/min/train-100|dev|test/mix_clean|s1|s2/*.wav
-      sd: CORPORA/diarization/train|dev|test/wav.scp and rttm
+      sd: CORPORA/diarization/train|dev|test/wav.scp and rttm (or segments and utt2spk)
 
       speechssl prepare libri2mix CORPORA/Libri2Mix superb --diarization CORPORA/diarization
 

@@ -23,6 +23,7 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import UNREAD
 from speechssl.data.files import (
     LINE_BREAK,
+    QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
     hash_recording,
@@ -50,6 +51,7 @@ class Recording:
     # a str where a manifest lists it: a Path is three times as large, and there may be a million
     file: str | Path
     seconds: float | None = None  # None where the manifest does not state them
+    line: int | None = None  # number of its line in the manifest
 
     @property
     def path(self) -> Path:
@@ -110,10 +112,15 @@ def list_recordings(
 
 
 def list_training_recordings(source: Path, split: str) -> list[Recording]:
-    """List the passages of a split of a prepared corpus, or the recordings of another source."""
+    """List the passages of a split of a prepared corpus, or the recordings of another source.
+    Raises InputError where there are none."""
     if not any(source.glob("*/passages.jsonl")):
         return list_recordings(source)
     data = load_corpus(source, split)
+    if not data.passages:
+        raise InputError(
+            f"{source / split} has no passages to learn from; prepare the corpus with some"
+        )
     return [Recording(p.id, data.path(p)) for p in data.passages.values()]
 
 
@@ -182,11 +189,13 @@ def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
     by_id: dict[str, Recording] = {}
     for recording in recordings:
         other = by_id.setdefault(recording.id, recording)
-        if other is not recording:
-            raise InputError(
-                f"{source} gives the id {recording.id} to {other.file} and {recording.file}; make "
-                "ids unique"
-            )
+        if other is recording:
+            continue
+        pair = (other, recording)
+        places = [f"{r.path} (line {r.line})" if r.line else str(r.path) for r in pair]
+        raise InputError(
+            f"{source} gives the id {recording.id} to {' and '.join(places)}; make ids unique"
+        )
 
 
 def _list_folder(folder: Path) -> list[Recording]:
@@ -243,8 +252,12 @@ def _make_recordings(
         place = f"{path}:{number}"
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
+        if LINE_BREAK.search(line.audio):
+            raise InputError(
+                f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
+            )
         name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
-        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds)
+        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 
 
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
@@ -268,4 +281,4 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
         )
     for number, name in names.items():
         check_inside(root, name, f"{path}:{number}")
-        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name))
+        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)

@@ -361,6 +361,8 @@ def check_question(question: Question, passages: Mapping[str, Passage], place: s
         problem = f"the passage {question.passage} is not in passages.jsonl"
     elif not set(question.correct) <= set(range(options)):
         problem = f"correct is {question.correct}, but there are {options} options"
+    elif len(question.option_audio) not in (0, options):
+        problem = f"there are {len(question.option_audio)} option_audio for {options} options"
     else:
         for answer in question.answers:
             start, end = answer.start, answer.end
@@ -473,20 +475,25 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
     Raises InputError for a file that is no text, and for a line that is not a JSON object.
     """
-    place = str(path)
     try:
         # not by splitlines, which would also split at U+0085 and U+2028 within a text
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
-                place = f"{path}:{number}"
                 if line.strip():
-                    record = parse_json(line)
-                    if not isinstance(record, dict):
-                        raise ValueError("every line is a JSON object")
-                    yield number, record
-                place = str(path)
+                    yield number, _parse_record(line, f"{path}:{number}")
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {place} ({error}); correct it") from error
+        raise InputError(f"cannot read the manifest {path} ({error}); check the path") from error
+
+
+def _parse_record(line: str, place: str) -> dict[str, Any]:
+    """Parse a line of a manifest. place: file and number of the line, for the InputError."""
+    try:
+        record = parse_json(line)
+        if not isinstance(record, dict):
+            raise ValueError("every line is one record")
+    except ValueError as error:
+        raise InputError(f"{place} is not a JSON object ({error}); correct the line") from error
+    return record
 
 
 def check_inside(root: Path, audio: str, place: str) -> None:

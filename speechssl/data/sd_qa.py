@@ -86,12 +86,26 @@ class Dialect(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ByteSpan:
+    """A byte span has offsets in the UTF-8 bytes of an article; -1 stands for no answer."""
+
+    plaintext_start_byte: int
+    plaintext_end_byte: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate is the number of the paragraph that an annotator chose; -1 stands for none."""
+
+    candidate_index: int
+
+
+@dataclass(frozen=True)
 class Annotation:
     """An annotation is the answer of one annotator."""
 
-    # plaintext_start_byte and plaintext_end_byte, in the UTF-8 of the article; -1: no answer
-    minimal_answer: dict[str, int]
-    passage_answer: dict[str, int]  # candidate_index, the number of the paragraph; -1: none
+    minimal_answer: ByteSpan
+    passage_answer: Candidate
     yes_no_answer: str = "NONE"
 
 
@@ -200,7 +214,7 @@ def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
     answers: dict[SquadAnswer, None] = {}  # an ordered set
     for annotation in example.annotations:
         span = annotation.minimal_answer
-        first, last = span["plaintext_start_byte"], span["plaintext_end_byte"]
+        first, last = span.plaintext_start_byte, span.plaintext_end_byte
         if 0 <= first < last:
             text = article[first:last].decode(errors="replace")
             offset = len(article[:first].decode(errors="replace"))  # in characters
@@ -208,7 +222,7 @@ def _make_qa(example: Example, written: Mapping[str, str]) -> SquadQa | str:
     if not answers:
         if any(a.yes_no_answer in ("YES", "NO") for a in example.annotations):
             return YES_NO
-        if any(a.passage_answer["candidate_index"] >= 0 for a in example.annotations):
+        if any(a.passage_answer.candidate_index >= 0 for a in example.annotations):
             return PARAGRAPH
     name = str(example.example_id)
     return SquadQa(

@@ -189,9 +189,14 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
         import pyarrow
 
         for path in _files_of(table):
-            with pyarrow.memory_map(str(path)) as file:
-                for batch in pyarrow.ipc.open_stream(file):
-                    yield from batch.to_pylist()
+            try:
+                with pyarrow.memory_map(str(path)) as file:
+                    for batch in pyarrow.ipc.open_stream(file):
+                        yield from batch.to_pylist()
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(
+                    f"cannot read {path} ({error}); save the data set again with `save_to_disk`"
+                ) from error
     else:
         yield from read_csv(table, "\t" if table.suffix == ".tsv" else detect_delimiter(table))
 

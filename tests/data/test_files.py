@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data.files import read_csv, safe_name
 from speechssl.data.prepare import join, write_joined
-from speechssl.data.recordings import list_recordings, sample_recordings
+from speechssl.data.recordings import list_recordings, sample_recordings, source_card
+from speechssl.data.records import data_hash
 
 from ..files import refused, untouched
 from ..test_audio import noise
@@ -32,6 +33,18 @@ def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
 # ---- recordings that are joined from pieces
 
 RATES = (8_000, 16_000, 22_050, 24_000, 44_100)
+
+
+@given(st.sampled_from(RATES), st.lists(st.integers(1, 3_000), min_size=1, max_size=27))
+def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
+    pieces = [noise(n, seed) for seed, n in enumerate(lengths)]
+    samples, joined = join([(piece, rate) for piece in pieces])
+    assert np.array_equal(samples, resample(np.concatenate(pieces), rate, SAMPLE_RATE))
+    assert joined.samples == len(samples) == ceil(sum(lengths) * SAMPLE_RATE / rate)
+    assert joined.starts == tuple(Fraction(sum(lengths[:k]), rate) for k in range(len(lengths) + 1))
+    for k, length in enumerate(lengths):
+        assert joined.length(k) == length / rate
+        assert joined.move_to_whole(k, 0.25) == float(joined.starts[k] + Fraction(1, 4))
 
 
 @given(
@@ -101,7 +114,10 @@ def test_a_split_gives_passages_then_their_questions(mini_corpus):
     assert ids(root, "train", passages=2) == ["p0", "p1", "q0", "q1"]
     first = list_recordings(root, "train")[0]
     assert (first.path, first.seconds) == (root / "train/audio/p0.flac", 1.0)
+    card = {"corpus": data_hash(root, "train"), "split": "train", "passages": 2}
+    assert source_card(root, "train", 2) == card
     refused("--split train", list_recordings, root)
+    refused("no passages.jsonl.*train", list_recordings, root, "dev")
 
 
 def test_a_folder_is_read_however_deep_in_the_order_of_ids(tmp_path, capsys):
@@ -146,8 +162,8 @@ def test_a_table_with_a_column_of_audio_is_a_manifest(between, tmp_path):
         (tmp_path / f"{name}.wav").write_bytes(b"")
     rows = "audio,text,speaker,id\na.wav,one,x,\n b.wav ,two,y,second\n"
     path.write_text(rows.replace(",", between))
-    recordings = [(r.id, r.path.name) for r in list_recordings(path)]
-    assert recordings == [("a", "a.wav"), ("second", "b.wav")]
+    recordings = [(r.id, r.path.name, r.line) for r in list_recordings(path)]
+    assert recordings == [("a", "a.wav", 2), ("second", "b.wav", 3)]
 
 
 @pytest.mark.parametrize(
@@ -204,18 +220,23 @@ def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, t
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("m.jsonl", '{"audio": "a.wav"}\n{', "m.jsonl:2 is not a JSON object"),
         ("m.jsonl", '{"audio": "a.wav"}\n{"path": "a.wav"}', "m.jsonl:2: .* no `audio`"),
-        ("list.txt", "a.wav\n\nb.wav\na.mp3\n", "list.txt gives the id a to .*a.wav and .*a.mp3"),
+        ("m.jsonl", '{"audio": "a.wav", "seconds": "?"}', "m.jsonl:1: `seconds`"),
+        ("m.jsonl", '{"audio": "a.wav"}\n{"audio": "a.flac"}', r"a.wav \(line 1\) and \S*a.flac"),
+        ("list.txt", "a.wav\n\nb.wav\na.mp3\n", r"a\.wav \(line 1\) and .*a\.mp3 \(line 4\)"),
         ("words.csv", "path,text\ndata/a.wav,one\n", r"words\.csv:2: the record has no `audio`"),
         ("train.tsv", "/data/LibriSpeech\n84/1.flac\t160\n84/2.flac\t480\n", "train.tsv"),
         ("empty.txt", "\n", "has no recordings"),
         ("text.pdf", "%", "neither a manifest nor audio"),
+        ("bytes.txt", b"\xff\xfe", "cannot read the manifest"),
+        ("quoted.csv", 'audio\n"a.wav\nb.wav"\nc.wav\n', "has a line break in it"),
         ("nowhere", None, "does not exist"),
     ],
 )
 def test_a_wrong_source_is_refused(tmp_path, name, content, message):
     if content is not None:
-        (tmp_path / name).write_text(content)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     refused(message, list_recordings, tmp_path / name)
 
 

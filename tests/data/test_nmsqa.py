@@ -5,22 +5,25 @@ The miniature is a passage of four sentences. Their recordings are faint noise, 
 is a beep, so that a test can look for the answer in the joined recording.
 """
 
+import csv
 import json
+import math
 import shutil
+import tarfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from speechssl.artifacts import write_json
-from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
+from speechssl.artifacts import read_json, write_json
+from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa
+from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa, read_words
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
+from speechssl.errors import InputError
 
 from ..corpora.make import write_parquet as write_table
 from ..files import count_remarks, refused
@@ -66,17 +69,23 @@ def row(number, passage="0_0", question=None, **changes):
     offset = CONTEXT.index(text, CONTEXT.index(SENTENCES[number]))
     answers = {"text": [text] * 3, "answer_start": [offset] * 3}
     answers |= times(full=[(start, end)], segment=[(start, end)])
+    answers |= {"audio_full_neg_answer_start": [], "audio_full_neg_answer_end": []}
     changed_answers = changes.get("answers", {})
     cells = {
         "id": f"id-{passage}-{question_number}",
+        "title": "T",
         "context": CONTEXT,
         "question": f"What is answer {question_number}?",
         "content_segment_audio_path": f"context-{passage}_{number}.mp3",
         "content_full_audio_path": f"context-{passage}.mp3",
+        "content_audio_sampling_rate": 22050.0,
         "content_audio_speaker": "Ivy",
         "content_segment_text": SENTENCES[number],
+        "content_segment_normalized_text": SENTENCES[number],
         "question_audio_path": f"question-{passage}_{question_number}.mp3",
+        "question_audio_sampling_rate": 22050.0,
         "question_audio_speaker": "Joey",
+        "question_normalized_text": f"What is answer {question_number}?",
     }
     merged = None if changed_answers is None else answers | changed_answers
     return cells | changes | {"answers": merged}
@@ -117,26 +126,35 @@ def is_beep(path, start, end):
     return inside[:edge].max() > level and inside[-edge:].max() > level and is_quiet_around
 
 
-def pack(folder):
-    """Pack a folder into FOLDER.tar.gz beside it, and remove the folder."""
-    shutil.make_archive(str(folder), "gztar", folder.parent, folder.name)
+def pack(folder, archive):
+    """Pack the files of a folder into an archive, and remove the folder."""
+    with tarfile.open(archive, "w:gz") as tape:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            tape.add(path, path.relative_to(folder.parent).as_posix())
     shutil.rmtree(folder)
 
 
 def write_csv(path, rows):
     """Write dicts as a CSV file with a header."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows, dtype=object).to_csv(path, index=False)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
-def write_grid(path, words):
-    """Write a TextGrid, in the short format, with a tier of words (word, start, end)."""
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', 0, 9, "<exists>", 1]
-    lines += ['"IntervalTier"', '"words"', 0, 9, len(words)]
-    for word, start, end in words:
-        lines += [start, end, f'"{word}"']
+def write_grid(path, words, seconds):
+    """Write a TextGrid of the Montreal Forced Aligner with a tier of words (word, start, end)."""
+    times = [f'        xmin = {a}\n        xmax = {b}\n        text = "{w}"\n' for w, a, b in words]
+    tier = (
+        f'class = "IntervalTier"\nname = "words"\nxmin = 0\nxmax = {seconds}\nintervals: size '
+        f"= {len(words)}\n"
+    )
+    head = f'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = {seconds}\n'
+    head += "tiers? <exists>\nsize = 1\nitem []:\n"
+    numbered = "".join(f"    intervals [{i}]:\n{time}" for i, time in enumerate(times, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(map(str, lines)))
+    path.write_text(head + tier + numbered, encoding="utf-8")
 
 
 @pytest.fixture
@@ -177,6 +195,7 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
             (start_of(k) + start, start_of(k) + end), abs=1e-9
         )
     (passage,) = corpus.passages.values()
+    assert passage.seconds == math.ceil(sum(LENGTHS) * SAMPLE_RATE / RATE) / SAMPLE_RATE
     assert passage.seconds == len(read_audio(corpus.path(passage))) / SAMPLE_RATE
     assert (passage.id, passage.audio) == ("context-0_0", "dev/audio/context-0_0.flac")
     assert (passage.speaker, passage.text) == ("Ivy", CONTEXT)
@@ -237,6 +256,10 @@ def test_a_sentence_that_the_release_lacks_shifts_no_time(dev, tmp_path):
     assert corpus.questions[1].answers[0].start == pytest.approx(start_of(2, (1,)) + 1.2, abs=1e-9)
     assert count_remarks(facts, nmsqa.HOLES) == 1
     assert facts["set_aside"][nmsqa.ANSWER_MISSING] == 1
+    shutil.rmtree(dev / "dev_audios")
+    facts, corpus, _ = prepare_split(dev, tmp_path, out="text")
+    assert count_remarks(facts, nmsqa.HOLES) == 1
+    assert len(corpus.questions) == 4
 
 
 def test_a_passage_that_lacks_a_listed_sentence_is_set_aside(dev, tmp_path):
@@ -248,10 +271,24 @@ def test_a_passage_that_lacks_a_listed_sentence_is_set_aside(dev, tmp_path):
     write_question(dev / "dev_audios", "question-0_1_0")
     facts, corpus, _ = prepare_split(dev, tmp_path)
     assert list(corpus.passages) == ["context-0_0"]
+    counts = {"read": 2, "kept": 1, "set_aside": 1, "published": 2067, "agrees": False}
+    assert facts["passages"] == counts
     assert facts["set_aside"][nmsqa.NOT_WHOLE] == 1
     assert facts["set_aside"][prepare.ITS_PASSAGE] == 4
     first = json.loads((tmp_path / "out/set_aside.jsonl").read_text().splitlines()[0])
     assert first["missing"] == ["context-0_1_2"]
+
+
+def test_two_recordings_of_one_name_are_refused_where_they_differ(dev, tmp_path):
+    name = "question-0_0_1.wav"
+    other = dev / "more/dev_audios" / name
+    other.parent.mkdir(parents=True)
+    other.write_bytes((dev / "dev_audios" / name).read_bytes())
+    _, corpus, _ = prepare_split(dev, tmp_path)
+    assert len(corpus.questions) == 4
+    other.write_bytes((dev / "dev_audios/question-0_0_2.wav").read_bytes() + b"x")
+    with pytest.raises(InputError, match="question-0_0_1"):
+        prepare_split(dev, tmp_path, out="again")
 
 
 # ---- times
@@ -338,16 +375,20 @@ def test_times_and_texts_in_the_sentence_are_matched_in_order(dev, tmp_path):
 
 
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
-    """The sentence has two of the texts, and there is one time: that of the second."""
+    """The sentence has two of the texts, and there is one time: that of the second. The times
+    `neg`, of other occurrences of the text, are not used."""
     answer_texts = ["she", "Boris", "she"]
     offsets = [CONTEXT.index(text) for text in answer_texts]
     texts = {"text": answer_texts, "answer_start": offsets}
     answers = texts | times([(0.95, 1.2)], [(0.95, 1.2)])
-    write_table(dev / "dev.parquet", [row(1, answers=answers)])
+    neg = {"audio_full_neg_answer_start": [0.1, 0.2], "audio_full_neg_answer_end": [0.2, 0.3]}
+    write_table(dev / "dev.parquet", [row(1, answers=answers), row(2, answers=neg)])
     facts, corpus, _ = prepare_split(dev, tmp_path)
-    found = [(a.text, a.start is None) for a in corpus.questions[0].answers]
-    assert found == [("Boris", False), ("she", True)]
+    first, second = corpus.questions
+    assert [(a.text, a.start is None) for a in first.answers] == [("Boris", False), ("she", True)]
     assert count_remarks(facts, nmsqa.GUESSED) == 1
+    assert len(second.answers) == 1
+    assert answers_are_beeps(corpus, second)
 
 
 # ---- the other layouts
@@ -367,7 +408,7 @@ def test_the_hugging_face_folder_as_it_is_downloaded(dev, tmp_path):
     for name in ("squad-5a", "newsqa-77"):
         write_sentences(audio / "test_audios", f"{name}-c-{{}}")
         write_question(audio / "test_audios", f"{name}-q")
-    pack(audio)
+    pack(audio, root / "nmsqa_audio.tar.gz")
     _, corpus, _ = prepare_split(root, tmp_path)
     assert len(corpus.questions) == 4
     assert all(answers_are_beeps(corpus, q) for q in corpus.questions)
@@ -397,7 +438,7 @@ def write_original(root):
     """Write the original release: a table with a line for every annotation, one with a line for
     every recording, JSON files, a TextGrid, and recordings."""
     words = [("sold", 0.9, 1.1), ("nine", 1.2, 1.45), ("coins", 1.45, 1.7)]
-    write_grid(root / "dev/textgrid/context-0_0_2.TextGrid", words)
+    write_grid(root / "dev/textgrid/context-0_0_2.TextGrid", words, LENGTHS[2] / RATE)
     spans = []
     for k in (0, 2, 2):
         answer, start, end = ANSWERS[k]
@@ -417,11 +458,30 @@ def write_original(root):
     write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
 
 
-def test_the_original_release_with_its_archives(tmp_path):
+def test_two_lines_of_a_recording_that_differ_are_refused(tmp_path):
     root = tmp_path / "original"
     write_original(root)
-    for name in ("dev_audio", "textgrid"):
-        pack(root / "dev" / name)
+    with (root / "dev/meta-dev.csv").open("a") as file:
+        file.write("question-0_0_0,Joey,What else?,,1.0\n")
+    refused("two lines of question-0_0_0 that differ", prepare_split, root, tmp_path)
+
+
+def test_two_tiers_of_words_are_refused(tmp_path):
+    path = tmp_path / "x.TextGrid"
+    write_grid(path, [("sold", 0.0, 1.0)], 1.0)
+    text = path.read_text()
+    tier = text[text.index('class = "IntervalTier"') :]
+    path.write_text(text.replace("size = 1", "size = 2", 1) + tier)
+    refused("x.TextGrid has 2 tiers of words", read_words, "x", {"x": path})
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_original_release(tmp_path, packed):
+    root = tmp_path / "original"
+    write_original(root)
+    if packed:
+        pack(root / "dev/dev_audio", root / "dev/dev_audio.tar.gz")
+        pack(root / "dev/textgrid", root / "dev/dev-textgrid.tar.gz")
     facts, corpus, _ = prepare_split(root, tmp_path)
     first, second, third = corpus.questions
     assert (first.id, first.text, first.speaker) == ("h0", "What 0?", "Joey")
@@ -488,6 +548,8 @@ def test_the_published_dev_table(shared, tmp_path):
         assert facts[kind] == counts
     assert len(corpus.passages) == 2_067
     assert corpus.passages["context-34_4"].audio == ""
+    segment_ids = read_json(shared("nmsqa", "dev_segment_id.json"))
+    assert max(len(numbers) for numbers in segment_ids.values()) == 26
 
 
 @pytest.mark.slow
@@ -509,3 +571,30 @@ def test_every_published_time_of_dev_is_matched_with_a_text(shared):
     # people speak about 15 characters a second
     assert np.mean([2.5 < rate < 35 for rate in rates]) > 0.985
     assert 14 < np.median(rates) < 16
+
+
+@pytest.mark.slow
+def test_a_real_recording_as_the_fifth_sentence(shared, tmp_path):
+    """The words "the Master" lie at [7.44, 8.14) s of the published recording. In the joined passage
+    their time has the same sound."""
+    mp3, root = shared("nmsqa", "context-34_4_4.mp3"), tmp_path / "nmsqa"
+    (root / "dev_audios").mkdir(parents=True)
+    for name in ("dev.parquet", "dev_segment_id.json", "dev-hash2question.json"):
+        (root / name).symlink_to(mp3.with_name(name))
+    (root / "dev_audios" / mp3.name).symlink_to(mp3)
+    write_sentences(root / "dev_audios", "context-34_4_{}")
+    names = read_json(root / "dev-hash2question.json").values()
+    write_question(root / "dev_audios", *(n for n in names if n.startswith("question-34_4_")))
+    facts, corpus, _ = prepare_split(root, tmp_path)
+    assert list(corpus.passages) == ["context-34_4"]
+    answers = [answer for question in corpus.questions for answer in question.answers]
+    answer = next(a for a in answers if a.text == "the Master" and a.start is not None)
+    assert answer.start == pytest.approx(start_of(4) + 7.44, abs=1e-9)
+    spoken = read_audio(corpus.path(corpus.passages["context-34_4"]))
+    spoken = spoken[round(answer.start * SAMPLE_RATE) : round(answer.end * SAMPLE_RATE)]
+    samples, rate = read_native(mp3)
+    original = resample(samples, rate, SAMPLE_RATE)[round(7.44 * SAMPLE_RATE) :][: len(spoken)]
+    # half a sample off at most: the rate changes from 22,050 to 24,000 Hz
+    assert np.corrcoef(spoken, original)[0, 1] > 0.98
+    assert facts["questions"]["read"] == 10_570
+    assert facts["set_aside"][prepare.NOT_FOUND] >= 76

@@ -86,6 +86,9 @@ def corpus(tmp_path):
 
 def test_a_corpus_is_loaded(corpus):
     data = load_corpus(corpus, "dev")
+    assert list(data.passages) == ["p1", "p2"]
+    assert data.passages["p1"] == PASSAGE
+    assert data.questions[0] == QUESTION
     assert [q.id for q in data.answerable] == ["q1", "q3"]
     assert data.path(QUESTION) == corpus / "audio" / "q1.flac"
     late = replace(QUESTION, answers=(Answer("x", 3.0, 4.04),))  # an answer may end a little late
@@ -116,14 +119,17 @@ X = {"text": "x"}  # an answer
         ("passages", {"audio": "audio/gone.flac"}, "which does not exist"),
         ("passages", {"audio": "../gone.flac"}, "which leads out of"),
         ("passages", {"seconds": float("nan")}, "`seconds`"),
-        ("passages", {"words": [["the", "early", 1.0]]}, "`words[0][1]` is a string, a number"),
+        ("passages", {"words": [["the", "early", 1.0]]}, "`words[0][1]`"),
         ("passages", {"words": [["the", 100.0, 1500.0]]}, "times look like milliseconds"),
         ("passages", {"phones": [["a", 0.0, 90.0]]}, "'a' is said from 0 to 90 s"),
         ("passages", {"colour": "red"}, "there is no `colour`"),
-        ("passages", "{", "cannot read"),
+        ("passages", "{", "is not a JSON object"),
+        ("passages", "[]", "is not a JSON object"),
         ("passages", '{"id": "p3"}', "neither audio nor text"),
         ("questions", {"passage": "p9"}, "the passage p9 is not in passages.jsonl"),
+        ("questions", {"option_audio": ["audio/gone.flac"]}, "which does not exist"),
         ("questions", {"answers": [X | {"start": 3.0, "end": 4.2}]}, "does not lie in its passage"),
+        ("questions", {"answers": [X | {"start": 1.0, "end": 1.0}]}, "does not lie in its passage"),
         ("questions", {"answers": [X | {"start": 900.0, "end": 1500.0}]}, "like milliseconds"),
         ("questions", {"answers": [X | {"start": 1.0}]}, "only one of start and end"),
         ("questions", {"answers": [{"words": "x"}]}, "neither text nor start and end"),
@@ -142,7 +148,8 @@ def test_a_damaged_line_is_named(corpus, manifest, line, message):
 
 
 def test_missing_manifests_and_those_that_are_no_text_are_refused(corpus):
-    refused("it has the splits dev", load_corpus, corpus, "test")
+    refused("it has the splits dev: name one", load_corpus, corpus, "test")
+    refused("prepare one", load_corpus, corpus / "no", "dev")
     manifest = corpus / "dev" / "questions.jsonl"
     manifest.write_bytes(b"\xff\xfe")
     refused(f"cannot read .*{manifest}", load_corpus, corpus, "dev")

@@ -1,7 +1,6 @@
 """Test SQuAD and DRCD JSON: records and their faults, recordings by id, and times of words."""
 
 import json
-import shutil
 
 import pytest
 from hypothesis import given
@@ -20,18 +19,33 @@ BORN = "Ann was born in Rome."
 ROME = (squad.SquadAnswer("Rome", 16),)
 
 
-def paragraph(*questions, context=BORN, number=0, name=""):
+def paragraph(*questions, context=BORN, number=0, name="", title=""):
     """Make a paragraph of these questions."""
-    return squad.Paragraph(context, tuple(questions), id=name, number=number)
+    return squad.Paragraph(context, tuple(questions), id=name, title=title, number=number)
 
 
-def make_records(*paragraphs, style=None):
+def make_records(*paragraphs, style=None, **options):
     """Make the records of paragraphs. Returns them, the remarks (what was found -> how often), and
     the items that were set aside (id -> reason)."""
     report = PrepareReport("corpus")
-    records, _ = squad.make_records("test", list(paragraphs), style or squad.Style(), report)
+    records, _ = squad.make_records(
+        "test", list(paragraphs), style or squad.Style(), report, **options
+    )
     remarks = {what: number for (_, (what, _)), number in report.remarks.items()}
     return records, remarks, {line["id"]: line["reason"] for line in report.aside}
+
+
+def test_an_answer_keeps_its_offset_only_where_the_context_has_it():
+    golds = [squad.SquadAnswer("Rome", start) for start in (15, None, -1, 16)]
+    golds.append(squad.SquadAnswer("rome", 16))
+    rome = paragraph(squad.SquadQa("Where?", "q", tuple(golds)))
+    records, remarks, aside = make_records(rome)
+    assert records.passages[0].id == "0_0"
+    assert records.questions[0].passage == "0_0"
+    assert [a.char_start for a in records.questions[0].answers] == [None, None, None, 16, None]
+    assert (remarks, aside) == ({"answers whose offset does not match": 4}, {})
+    records, _, _ = make_records(rome, style=squad.Style(offsets=False))
+    assert {a.char_start for a in records.questions[0].answers} == {None}
 
 
 def test_empty_answers_leave_their_question_unless_all_are():
@@ -91,6 +105,31 @@ def test_repeated_ids_get_numbers_and_repeated_questions_are_set_aside():
     assert [q.passage for q in records.questions] == ["p", "p", "p#2", "p#2"]
     assert aside == {"q": "the same question, word for word, with the same id"}
     assert remarks == {"ids that occur twice": 3}
+
+
+def test_texts_of_originals_stand_beside_transcripts():
+    golds = (squad.SquadAnswer("rome", 16), squad.SquadAnswer("Rome", 9))
+    transcribed = paragraph(squad.SquadQa("wear", "q", golds), context="and was born in rome")
+    style = squad.Style(transcribed_passages=True, transcribed_questions=True)
+    records, *_ = make_records(transcribed, style=style)
+    (passage,), (question,) = records.passages, records.questions
+    assert (passage.text, passage.transcript) == ("", "and was born in rome")
+    assert (question.text, question.transcript) == ("", "wear")
+    assert [a.char_start for a in question.answers] == [16, None]
+    originals = squad.collect_originals(
+        [
+            paragraph(squad.SquadQa("Where?", "q", ROME), title="Ann"),
+            paragraph(context="Original.", number=1, title="Ann"),
+        ]
+    )
+    records, *_ = make_records(transcribed, style=style, originals=originals)
+    assert (records.passages[0].text, records.questions[0].text) == (BORN, "Where?")
+    # offsets now refer to the original text
+    assert [a.char_start for a in records.questions[0].answers] == [None, 16]
+    by_place = [paragraph(context="oh", number=n, title="Ann") for n in (1, 2)]
+    style = squad.Style(transcribed_passages=True)
+    records, *_ = make_records(*by_place, style=style, originals=originals)
+    assert [p.text for p in records.passages] == ["Original.", ""]
 
 
 ANSWER_TEXTS = st.sampled_from(["", "Rome", "x"])
@@ -180,9 +219,6 @@ def test_recordings_are_attached_and_answers_timed_by_words(source, tmp_path, re
     whole = recording(source / folder / "0_1.flac", 0.4)
     for name in ("q1", "q2"):
         recording(source / folder / f"{name}.wav", 0.2)
-    # a copy is no other recording
-    (source / folder / "copy").mkdir()
-    shutil.copy(source / folder / "q1.wav", source / folder / "copy")
     (source / folder / "0_0.words.json").write_text(json.dumps(WORDS))
     report = prepare(source, tmp_path / "out")
     corpus = load_corpus(tmp_path / "out", "train")
@@ -194,6 +230,15 @@ def test_recordings_are_attached_and_answers_timed_by_words(source, tmp_path, re
     assert times == [("Rome", 0.5, 0.7), ("in Rome", 0.4, 0.7), ("Ann", 0.0, 0.1)]
     assert all(q.audio for q in corpus.questions)
     assert report["splits"]["train"]["with_times"] == 2
+
+
+def test_a_file_may_state_its_licence(tmp_path, squad_json):
+    for split, licence in (("train", "CC0"), ("test", "CC BY 4.0")):
+        squad_json(tmp_path / f"in/{split}.json", (TEXT, TRAIN_QUESTIONS[:1]), licence=licence)
+    prepare(tmp_path / "in", tmp_path / "out")
+    card = json.loads((tmp_path / "out/card.json").read_text())
+    assert card["title"] == "JSON in the layout of SQuAD"
+    assert card["licence"] == "CC BY 4.0, CC0"
 
 
 @pytest.mark.parametrize(
@@ -213,9 +258,12 @@ def test_damaged_files_are_refused(source, recording, absent_out, name, content,
     refused(message, prepare, source, absent_out)
 
 
-def test_a_corpus_without_questions_is_refused(tmp_path, squad_json, absent_out):
-    source = squad_json(tmp_path / "dev.json", ("", []))
-    refused("no usable question of squad", prepare, source, absent_out)
+def test_an_unknown_language_and_a_corpus_without_questions_are_refused(
+    tmp_path, source, squad_json, absent_out
+):
+    refused("no text rules for the language 'fr'", prepare, source, absent_out, language="fr")
+    squad_json(tmp_path / "none/dev.json", ("", []))
+    refused("no usable question of squad", prepare, tmp_path / "none", absent_out)
 
 
 def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squad_json, absent_out):
@@ -227,6 +275,8 @@ def test_chinese_is_not_taken_for_english_nor_english_for_chinese(tmp_path, squa
     refused(
         "test.json has 2 Chinese .* give --language en", prepare, english, absent_out, language="zh"
     )
+    prepare(chinese, tmp_path / "zh", language="zh")
+    assert load_corpus(tmp_path / "zh", "dev").questions[0].language == "zh"
 
 
 # ---- the places of words in a text

@@ -1,6 +1,7 @@
 """Test the published sets of SUPERB: what is read of each, what is written, and what is refused. The
 fixtures write miniatures in the published layouts, and set the published counts to theirs."""
 
+import json
 import random
 from pathlib import Path
 
@@ -11,13 +12,13 @@ import torch
 
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
-from speechssl.data.audio_snips import parse_slots, prepare_audio_snips
+from speechssl.data.audio_snips import ANNOTATIONS, VOICES, parse_slots, prepare_audio_snips
 from speechssl.data.fluent_speech_commands import prepare_fluent_speech_commands
 from speechssl.data.fsdd import prepare_fsdd
 from speechssl.data.iemocap import COUNTS as IEMOCAP_COUNTS
 from speechssl.data.iemocap import prepare_iemocap
 from speechssl.data.libri2mix import FOLDERS, prepare_libri2mix, subsample
-from speechssl.data.librispeech import PHONES, prepare_librispeech
+from speechssl.data.librispeech import PHONES, prepare_librispeech, read_lexicons
 from speechssl.data.options import (
     AudioSnips,
     FluentSpeechCommands,
@@ -41,6 +42,7 @@ from speechssl.data.superb import (
     load_trials,
     speakers_of,
 )
+from speechssl.data.voicebank_demand import COUNTS as VOICEBANK_COUNTS
 from speechssl.data.voicebank_demand import prepare_voicebank_demand
 from speechssl.data.voxceleb1 import prepare_voxceleb1
 
@@ -89,6 +91,8 @@ def test_a_set_is_written_and_left_alone(voicebank, tmp_path, monkeypatch):
     data = load_set(tmp_path / "out/se", "se")
     for utterances in data.splits.values():
         assert all(data.path(u).is_file() for u in utterances)
+    line = json.loads((tmp_path / "out/se/dev.jsonl").read_text())
+    assert set(line) == {"id", "audio", "seconds", "speaker", "sources"}  # no field that is empty
     with untouched(tmp_path / "out"):
         assert prepare_voicebank_demand(o) == cards
     for name in ("card.json", "test.jsonl"):  # as after a kill
@@ -97,12 +101,18 @@ def test_a_set_is_written_and_left_alone(voicebank, tmp_path, monkeypatch):
     assert len(load_set(tmp_path / "out/se").splits["test"]) == 2
 
 
-def test_dev_is_of_other_speakers_and_16_khz_is_preferred(voicebank, tmp_path):
+def test_dev_has_two_speakers_and_utterances_name_their_clean_recordings(voicebank, tmp_path):
+    train_and_dev = VOICEBANK_COUNTS["train"] + VOICEBANK_COUNTS["dev"]
+    assert (train_and_dev, VOICEBANK_COUNTS["test"]) == (11_572, 824)
     for path in list(voicebank.glob("*/*.wav")):
         write_noise(voicebank / f"{path.parent.name}_16k/{path.name}")
-    prepare_voicebank_demand(VoiceBankDemand(source=voicebank, out=tmp_path / "out"))
+    for kind in ("noisy", "clean"):
+        write_noise(voicebank / f"{kind}_trainset_28spk_wav_16k/p287_004.wav")
+    prepare_voicebank_demand(
+        VoiceBankDemand(source=voicebank, out=tmp_path / "out", any_count=True)
+    )
     splits = load_set(tmp_path / "out/se", "se").splits
-    assert [u.id for u in splits["dev"]] == ["p226_001"]
+    assert [u.id for u in splits["dev"]] == ["p226_001", "p287_004"]
     assert [u.id for u in splits["train"]] == ["p227_001", "p230_001"]
     utterance = splits["test"][0]
     assert Path(utterance.audio).parent.name == "noisy_testset_wav_16k"
@@ -140,7 +150,8 @@ def lexicons(tmp_path):
 
 
 def test_asr_has_texts_and_pr_their_phones(librispeech, lexicons, tmp_path):
-    prepare_librispeech(LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons))
+    o = LibriSpeech(source=librispeech, out=tmp_path / "out", lexicon=lexicons)
+    cards = prepare_librispeech(o)
     asr, pr = (load_set(tmp_path / "out" / task, task) for task in ("asr", "pr"))
     assert [u.text for u in asr.splits["train"]] == ["GO ON", "IT'S A GO"]
     # of "A" and "GO", which have two pronunciations, the first counts
@@ -149,7 +160,10 @@ def test_asr_has_texts_and_pr_their_phones(librispeech, lexicons, tmp_path):
     second = asr.splits["train"][1]
     assert (second.id, second.speaker, second.seconds) == ("103-9-0001", "103", 1.1)
     assert asr.path(second).name == "103-9-0001.flac"
+    assert cards["pr"]["sizes"] == {"train": 2, "dev": 1, "test": 1}
+    assert "lexicons" not in cards["asr"]
     assert len(PHONES) == 71  # as in SUPERB
+    assert read_lexicons(lexicons)["A"] == "AH0"
 
 
 # ---- Speech Commands
@@ -189,7 +203,9 @@ def test_words_are_split_by_speaker_and_noise_is_cut_into_seconds(commands, tmp_
     assert [u.id for u in data.splits["dev"] if not u.speaker] == ["_silence_/pink_noise-000"]
     clip = next(u for u in data.splits["train"] if u.id.endswith("noise-003"))
     cut = read_audio(data.path(clip))
-    assert (clip.labels, clip.seconds) == ({"keyword": "_silence_"}, 1)
+    assert clip.labels == {"keyword": "_silence_"}
+    assert clip.seconds == 1
+    assert len(cut) == 16_000
     np.testing.assert_allclose(cut, samples[48_000:64_000], atol=1e-4)
 
 
@@ -262,6 +278,8 @@ def test_english_queries_and_the_documents_that_hold_them(quesst14, tmp_path):
         "quesst14_dev_0001": ("quesst14_00001", "quesst14_00003")
     }
     assert {u.id: u.matches for u in splits["test"]} == {"quesst14_eval_0001": ("quesst14_00003",)}
+    assert splits["documents"][0].matches == ()
+    assert splits["dev"][0].seconds == pytest.approx(0.1)
 
 
 # ---- Fluent Speech Commands
@@ -328,6 +346,9 @@ def test_splits_have_their_voices_and_utterances_their_slots(snips, tmp_path):
     assert (utterance.id, utterance.speaker) == ("Brian-snips-test-7", "Brian")
     assert utterance.text == "PLAY SOME ACID JAZZ"
     assert utterance.slots == (Slot("genre", "ACID JAZZ"),)
+    voices = [voice for voices_of_split in VOICES.values() for voice in voices_of_split]
+    assert len(voices) == 16
+    assert len(set(voices)) == 16
 
 
 @pytest.mark.parametrize(
@@ -434,6 +455,7 @@ def test_sid_has_all_recordings_by_split(voxceleb1, tmp_path):
     assert [len(data.splits[split]) for split in ("train", "dev", "test")] == [8, 8, 4]
     assert data.splits["test"][-1].id == "id10271-vc-00001"
     assert data.splits["train"][1].seconds == 0.5
+    assert not (tmp_path / "out/asv").exists()
 
 
 def test_asv_trains_on_other_speakers_than_those_of_the_trials(voxceleb1, tmp_path):
@@ -450,7 +472,7 @@ def test_asv_trains_on_other_speakers_than_those_of_the_trials(voxceleb1, tmp_pa
     assert same == {(f"{s}-va-00003", f"{s}-vb-00001") for s in TRAINING}
 
 
-# ---- Libri2Mix: sources for SS, turns for SD
+# ---- Libri2Mix: sources for SS, turns in rttm or in segments for SD
 
 MIXES = {
     "train": ("1-2-3_4-5-6", "1-2-4_7-5-6"),
@@ -476,7 +498,7 @@ def kaldi(tmp_path):
     """Kaldi data folders of the mixtures. The first speaker speaks twice, the second once; both end
     at 1.5 s."""
     for split, names in MIXES.items():
-        lines = {"wav.scp": [], "rttm": []}
+        lines = {"wav.scp": [], "rttm": [], "segments": [], "utt2spk": []}
         for name in names:
             lines["wav.scp"].append(
                 f"{name} {write_noise(tmp_path / f'max/{split}/{name}.wav', 2.0)}"
@@ -484,8 +506,10 @@ def kaldi(tmp_path):
             first, second = (half.split("-")[0] for half in name.split("_"))
             turns = ((first, 0.25, 0.5), (first, 0.75, 1.5), (second, 0.1, 1.5))
             for speaker, start, end in turns:
-                times = f"{start}\t{end - start}"
-                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{times}\t-\t-\t{speaker}\t-")
+                turn, seconds = f"{speaker}_{name}_{start}", end - start
+                lines["rttm"].append(f"SPEAKER\t{name}\t1\t{start}\t{seconds}\t-\t-\t{speaker}\t-")
+                lines["segments"].append(f"{turn} {name} {start} {end}")
+                lines["utt2spk"].append(f"{turn} {speaker}")
         for file, lines_of_file in lines.items():
             write_text_lines(tmp_path / "diarization" / split / file, *lines_of_file)
     return tmp_path / "diarization"
@@ -502,7 +526,10 @@ def test_mixtures_have_two_speakers_and_two_sources(libri2mix, tmp_path):
     assert [len(utterances) for utterances in data.splits.values()] == [2, 1, 1]
 
 
-def test_turns_are_read_from_rttm(libri2mix, kaldi, tmp_path):
+@pytest.mark.parametrize("kind", ["rttm", "segments"])
+def test_turns_are_read_from_rttm_or_segments(libri2mix, kaldi, tmp_path, kind):
+    for split in MIXES:
+        (kaldi / split / ("rttm" if kind == "segments" else "segments")).unlink()
     prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", diarization=kaldi))
     mixture = load_set(tmp_path / "out/sd", "sd").splits["train"][0]
     assert mixture.turns == (Turn("4", 0.1, 1.5), Turn("1", 0.25, 0.5), Turn("1", 0.75, 1.5))
@@ -525,10 +552,15 @@ def test_dev_of_separation_is_the_sample_of_s3prl():
 PREPARE = {  # fixture -> (function, dataclass of its options, further options)
     "voicebank": (prepare_voicebank_demand, VoiceBankDemand, {}),
     "librispeech": (prepare_librispeech, LibriSpeech, {"tasks": ["asr"]}),
+    "commands": (prepare_speech_commands, SpeechCommands, {}),
+    "quesst14": (prepare_quesst14, Quesst14, {}),
     "fluent": (prepare_fluent_speech_commands, FluentSpeechCommands, {}),
+    "snips": (prepare_audio_snips, AudioSnips, {}),
+    "iemocap": (prepare_iemocap, Iemocap, {}),
     "voxceleb1": (prepare_voxceleb1, VoxCeleb1, {}),
     "kaldi": (prepare_libri2mix, Libri2Mix, {"tasks": ["sd"], "diarization": Path("no")}),
 }
+GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
 
 
 @pytest.mark.parametrize(
@@ -536,9 +568,14 @@ PREPARE = {  # fixture -> (function, dataclass of its options, further options)
     [
         ("voicebank", "clean_testset_wav/p257_003.wav", None, "p257_003.wav is missing"),
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1"),
+        ("commands", NOISE, None, "0 background recordings, not the published 1"),
+        ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
+        ("voxceleb1", "iden_split.txt", "0 id10001/va/00001.wav", "iden_split.txt:1 .* split 0"),
+        ("snips", ANNOTATIONS, "Ivy-snips-train-7 BOS A EOS\tO O", "snips.txt:1 .* 3 words"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
+        ("kaldi", "dev/rttm", "SPEAKER other 1 0 1 - - 8 -", "no speaker in 8-2-3_9-5-6"),
     ],
 )
 def test_a_missing_or_damaged_file_is_refused(request, absent_out, name, path, text, message):
@@ -567,3 +604,8 @@ def test_words_without_a_pronunciation_and_unknown_phones_are_refused(
     refused("the lexicon lacks 1 words, such as .* in 103-9-0001", prepare_librispeech, o)
     write_text_lines(lexicons[0], "A AH")
     refused("1 has the phone 'AH'; give a lexicon of ARPAbet with str", prepare_librispeech, o)
+
+
+def test_a_missing_folder_is_refused(tmp_path, absent_out):
+    o = VoiceBankDemand(source=tmp_path / "no", out=absent_out)
+    refused("; give the folder .* voicebank-demand --help", prepare_voicebank_demand, o)

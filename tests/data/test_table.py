@@ -118,8 +118,10 @@ def test_nan_of_pandas_is_an_empty_cell(tmp_path):
         ("questions", "q2,rome", "q2,carthage", "row 2: the passage carthage is not in"),
         ("questions", "q2,", "q1,", "row 2: the id 'q1' occurs twice"),
         ("questions", "0.25,0.75", "0.75,0.25", "row 1: .* does not lie in its passage rome"),
+        ("questions", "0.25,0.75", "0.25,", "row 1, answers: .* only one of start and end"),
         ("questions", "0.25,0.75", "soon,0.75", "row 1: `start`"),
         ("questions", "0.25,0.75", "12,37", "row 1: .* and its times look like frames of 20 ms"),
+        ("passages", "wav/rome.wav", "", "row 1: .* does not lie in its passage rome"),
         ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
         ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4"),
         ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
@@ -153,6 +155,12 @@ def test_cells_of_which_one_would_be_lost_are_refused(tmp_path, passage, questio
     passages = [{"id": "p", "text": "a b", "audio": sound} | passage]
     questions = [{"id": "q", "passage": "p", "text": "what", "context": "a b"} | question]
     assert message in refused(None, make_corpus, tmp_path / "out", {"test": (passages, questions)})
+
+
+def test_a_csv_with_semicolons(tmp_path):
+    (tmp_path / "passages.csv").write_text("id;text\n1;rome, they say\n")
+    prepare_table(TableCorpus(source=tmp_path, out=tmp_path / "out"))
+    assert load_corpus(tmp_path / "out", "test").passages["1"].text == "rome, they say"
 
 
 def test_a_column_that_is_not_read_is_named(mine, tmp_path, capsys):
