@@ -84,13 +84,10 @@ def _write_fsdd(out: Path, splits: Mapping[Path, str], made_from: Mapping[str, A
         hashes = {}
         for split in SPLITS:
             manifest = out / task / f"{split}.jsonl"
-            write_lines(manifest, [_label(u, task) for u in utterances[split]])
+            lines = []
+            for u in utterances[split]:
+                labels = {"keyword": u.text} if task == "ks" else {"speaker": u.speaker}
+                lines.append(to_record(u) | {"labels": labels})
+            write_lines(manifest, lines)
             hashes[split] = hash_files([manifest])
         write_json(out / task / CARD, {**made_from, "task": task, "manifests": hashes})
-
-
-def _label(utterance: Utterance, task: str) -> dict[str, Any]:
-    """Return the line of an utterance in the manifest of a task: labelled by its digit (ks) or by
-    its speaker (sid)."""
-    labels = {"keyword": utterance.text} if task == "ks" else {"speaker": utterance.speaker}
-    return to_record(utterance) | {"labels": labels}

@@ -51,8 +51,6 @@ KINDS = {
 RECORDING = re.compile(r"\D*(\d+(?:[-_]\d+){1,3})")
 # the folder or the beginning of the name of a question: "questions", "q1147-5-1"
 QUESTION = re.compile(r"^q(?![a-z])|quest", re.IGNORECASE)
-# id -> number of the segment -> file; a question is one segment, with the number 0
-Segments = dict[str, dict[int, Path]]
 
 
 def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
@@ -60,13 +58,11 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     ODSQA, or damaged."""
     source = o.source.resolve()
     files = split_files(source, split_of, "odsqa")
-    passages: Segments = {}
-    questions: Segments = {}
-    if o.audio:
-        passages, questions = _find_recordings(source)
+    passages, recorded_questions = _find_recordings(source) if o.audio else ({}, {})
+    questions = {name: Take((path,)) for name, path in recorded_questions.items()}
     settings: dict[str, Any] = {"files": stamp_files(files)}
     if passages or questions:
-        settings["recordings"] = sum(map(len, [*passages.values(), *questions.values()]))
+        settings["recordings"] = sum(map(len, passages.values())) + len(questions)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         paragraphs = {split: read_squad(path) for split, path in files.items()}
@@ -86,29 +82,16 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 splits[split], _ = make_records(split, paragraphs[split], style, report)
                 continue
             records, _ = make_records(split, paragraphs[split], style, report, originals)
-            splits[split] = _attach_recordings(o, split, records, passages, questions, report)
+            recorded = {p.id: passages[p.id] for p in records.passages if p.id in passages}
+            # sentences are numbered from 0 in some releases and from 1 in others: the smallest
+            # number of all tells which
+            first = min((min(sentences) for sentences in recorded.values()), default=0)
+            takes = {name: make_take(sentences, first) for name, sentences in recorded.items()}
+            splits[split] = attach_takes(o, split, records, report, takes, questions)
         return splits
 
     card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
     return prepare_corpus("odsqa", o, settings, read, PUBLISHED, card)
-
-
-def _attach_recordings(
-    o: Odsqa,
-    split: str,
-    records: SplitRecords,
-    passages: Segments,
-    questions: Segments,
-    report: PrepareReport,
-) -> SplitRecords:
-    """Attach the recordings of passages and questions to the records of a test."""
-    recorded = {p.id: passages[p.id] for p in records.passages if p.id in passages}
-    # sentences are numbered from 0 in some releases and from 1 in others: the smallest number of
-    # all tells which
-    first_number = min((min(segments) for segments in recorded.values()), default=0)
-    passage_takes = {name: make_take(segments, first_number) for name, segments in recorded.items()}
-    question_takes = {name: Take(tuple(files.values())) for name, files in questions.items()}
-    return attach_takes(o, split, records, report, passage_takes, question_takes)
 
 
 def split_of(path: Path) -> str:
@@ -131,15 +114,16 @@ def split_of(path: Path) -> str:
     return ""
 
 
-def _find_recordings(source: Path) -> tuple[Segments, Segments]:
-    """Find the recordings of passages, PARAGRAPH-SENTENCE.wav, and of questions, QUESTION.wav, by
-    the ids in the JSON files. The numbers of an id are separated by - or _.
+def _find_recordings(source: Path) -> tuple[dict[str, dict[int, Path]], dict[str, Path]]:
+    """Find the recordings of passages, PARAGRAPH-SENTENCE.wav, as id -> number of the sentence ->
+    file, and of questions, QUESTION.wav, as id -> file. Ids are those in the JSON files; their
+    numbers are separated by - or _.
 
     A sentence and a question may both have three numbers, "1147-5-1". So a recording belongs to a
     question if its name, or that of a folder above it, fits QUESTION.
     """
-    passages: Segments = {}
-    questions: Segments = {}
+    passages: dict[str, dict[int, Path]] = {}
+    questions: dict[str, Path] = {}
     for path in list_audio_files(source):
         match = RECORDING.fullmatch(path.stem)
         if not match:
@@ -147,7 +131,7 @@ def _find_recordings(source: Path) -> tuple[Segments, Segments]:
         numbers = re.split("[-_]", match[1])
         names = (path.stem, *path.relative_to(source).parts)
         if any(QUESTION.search(name) for name in names):
-            add_recording(questions.setdefault("-".join(numbers), {}), 0, path)
+            add_recording(questions, "-".join(numbers), path)
         else:
             number = int(numbers[2]) if len(numbers) > 2 else 0
             add_recording(passages.setdefault("-".join(numbers[:2]), {}), number, path)

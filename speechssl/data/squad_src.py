@@ -9,7 +9,6 @@ beside them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,31 +68,18 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
                     by_question[ids[number]] = path
                 elif number.startswith(split.upper()):
                     report.remark(split, *UNLISTED)
-            splits[split] = _attach_questions(o, split, records, report, by_question)
+            takes = {name: Take((path,)) for name, path in by_question.items()}
+            records = attach_takes(o, split, records, report, {}, takes)
+            questions = []
+            for question in records.questions:
+                name = by_question[question.id].stem if question.id in by_question else ""
+                speaker = SPEAKER.search(name)
+                questions.append(replace(question, speaker=speaker[0] if speaker else ""))
+            splits[split] = SplitRecords(records.passages, questions)
         return splits
 
     card = ABOUT | {"files": {split: path.name for split, path in files.items()}}
     return prepare_corpus("squad-src", o, settings, read, PUBLISHED, card)
-
-
-def _attach_questions(
-    o: SquadSrc,
-    split: str,
-    records: SplitRecords,
-    report: PrepareReport,
-    recordings: Mapping[str, Path],
-) -> SplitRecords:
-    """Attach recordings to questions, and their speakers, who are in the names of the files.
-    recordings: id of the question -> file."""
-    takes = {name: Take((path,)) for name, path in recordings.items()}
-    records = attach_takes(o, split, records, report, {}, takes)
-    questions = []
-    for question in records.questions:
-        speaker = None
-        if question.id in recordings:
-            speaker = SPEAKER.search(recordings[question.id].stem)
-        questions.append(replace(question, speaker=speaker[0] if speaker else ""))
-    return SplitRecords(records.passages, questions)
 
 
 def _read_list(path: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,13 @@ def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> S
             versions[story] += 1
             version = f"-version-{versions[story]}" if versions[story] > 1 else ""
             passage_ids[story, sentences] = story + version
-        reason = _why_unusable(question, questions)
+        reason = ""
+        if question.id in questions:
+            reason = "there is another file of this question"
+        elif not question.text:
+            reason = "the question has no words"
+        elif not question.correct:
+            reason = "no option is marked as right"
         if reason:
             report.set_aside(split, "questions", question.id, reason)
         else:
@@ -157,13 +163,3 @@ def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> S
         [p for p in passages.values() if p.id in chosen],
         [q for q in questions.values() if q.passage in chosen],
     )
-
-
-def _why_unusable(question: Question, earlier: Mapping[str, Question]) -> str:
-    """Say why a question cannot be used; "" where it can. earlier: the questions that were read
-    before it, by id."""
-    if question.id in earlier:
-        return "there is another file of this question"
-    if not question.text:
-        return "the question has no words"
-    return "" if question.correct else "no option is marked as right"

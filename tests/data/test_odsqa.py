@@ -9,8 +9,6 @@ from speechssl.data.odsqa import prepare_odsqa
 from speechssl.data.options import Odsqa
 from speechssl.data.records import load_corpus
 
-from ..files import refused
-
 TRANSCRIPT = "在歐洲梵語的學術研究"
 QUESTIONS = [  # (id, text, [(answer, offset), ...])
     ("1147-1-1", "哪一地區？", [("歐洲", 1), ("歐洲", 1)]),
@@ -60,7 +58,6 @@ def test_texts_of_drcd_replace_transcripts_as_the_text(source, tmp_path, squad_j
     assert corpus.passages["1147-2"].text == ""
     assert [a.char_start for a in question.answers] == [2, 2]
     assert question.text == "歐洲哪裡？"
-    assert not (tmp_path / "texts/original-DRCD_dev.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -103,12 +100,6 @@ def test_sentences_are_joined_unless_one_is_missing(source, tmp_path, recording)
     }
     prepare(source, tmp_path / "text", audio=False)
     assert len(load_corpus(tmp_path / "text", "test-spokenq").passages) == 2
-
-
-def test_two_recordings_of_one_question_are_refused(source, recording, absent_out):
-    for folder in ("ann", "bob"):
-        recording(source / folder / "question/1147-1-1.wav")
-    refused("ann/.* and .*bob/.* are both called 1147-1-1", prepare, source, absent_out)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from speechssl.data.options import SquadSrc
 from speechssl.data.records import load_corpus
 from speechssl.data.squad_src import prepare_squad_src
 
-from ..files import collect_remarks, refused
+from ..files import collect_remarks
 
 CONTEXT = "Ann was born in Rome."
 QUESTIONS = [("56be4db0", "Where?", [("Rome", 16)]), ("56be4db1", "Who?", [("Ann", 0)])]
@@ -55,8 +55,3 @@ def test_missing_and_unlisted_recordings_are_counted(source, tmp_path, recording
     assert collect_remarks(facts) == {"recordings that no list has": 1}
     facts = prepare(source, tmp_path / "text", audio=False)["splits"]["dev"]
     assert (facts["questions"]["kept"], facts["found"]) == (2, [])
-
-
-def test_two_recordings_with_one_number_are_refused(source, absent_out, recording):
-    recording(source / "more/SPK013_DEV000001.wav")
-    refused("are both called", prepare, source, absent_out)
