@@ -11,14 +11,12 @@ from transformers import HubertModel
 
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.options import TrainingOptions
-from speechssl.pretrain import run as iteration
 from speechssl.pretrain.data import Cropper
 from speechssl.pretrain.model import LABEL_HEAD
 from speechssl.pretrain.options import (
     Adversary,
     Batches,
     Continue,
-    Contrast,
     Convolutions,
     Distillation,
     Distortion,
@@ -101,47 +99,26 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     assert "1 of 5 recordings are too short for a crop of 2 s" in capsys.readouterr().err
 
 
-def check_resumption(make, out, dies_at):
-    """Assert that a run which is killed in its fourth step and resumed has the log and the weights of
-    a whole run. make: folder -> options. Returns the folders of both runs."""
-    whole, killed = out / "whole", out / "apart" / "killed"  # they share no targets
-    expected = pretrain(make(whole))
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hubert", "wav2vec2"])
+def test_a_killed_run_goes_on_to_the_same_weights(kind, request, mini_corpus, tmp_path, dies_at):
+    """It is killed in its fourth step."""
+    whole, killed = tmp_path / "whole", tmp_path / "apart" / "killed"  # they share no targets
+    make = hubert_options if kind == "hubert" else make_options
+    o = make(mini_corpus(), whole, request.getfixturevalue(kind), **AUXILIARY)
+    expected = pretrain(o)
     with dies_at(Cropper, 3):
-        pretrain(make(killed))
+        pretrain(replace(o, out=killed))
     assert not (killed / "encoder/card.json").exists()
-    assert pretrain(make(killed)).hash == expected.hash
+    assert pretrain(replace(o, out=killed)).hash == expected.hash
     log = read_log(whole)
     assert [line["step"] for line in log] == [1, 2, 3, 4, 5]
     assert read_log(killed) == log
-    for name in ("encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors"):
-        check_same_weights(whole, killed, name)
-    return whole, killed
-
-
-@pytest.mark.slow
-def test_a_killed_hubert_goes_on_to_the_same_weights(
-    hubert, mini_corpus, tmp_path, monkeypatch, dies_at
-):
-    root = mini_corpus()
-    config = HubertModel.from_pretrained(hubert).config
-    # a tiny model in the place of a new one of base size
-    monkeypatch.setattr(iteration, "_load_hubert", lambda o: (HubertModel(config), True))
-    changes = {"distortion": Distortion(), "teacher": "mfcc", "targets": Targets(clusters=6)}
-    whole, killed = check_resumption(
-        lambda out: hubert_options(root, out, hubert, **changes), tmp_path, dies_at
-    )
-    check_same_weights(whole, killed, f"encoder/{LABEL_HEAD}")
-
-
-@pytest.mark.slow
-def test_a_killed_wav2vec_2_goes_on_to_the_same_weights(wav2vec2, mini_corpus, tmp_path, dies_at):
-    root, changes = mini_corpus(), AUXILIARY | {"contrast": Contrast(negatives=5)}
-    whole, _ = check_resumption(
-        lambda out: make_options(root, out, wav2vec2, **changes), tmp_path, dies_at
-    )
-    for line in read_log(whole):
+    for line in log:
         assert "distillation" in line
         assert "domain_accuracy" in line
+    for name in ("encoder/model.safetensors", "checkpoints/checkpoint-5/model.safetensors"):
+        check_same_weights(whole, killed, name)
 
 
 @pytest.mark.slow
