@@ -508,6 +508,20 @@ def load_heads(
 # which is ours.
 
 
+class ReverseGradient(torch.autograd.Function):
+    """This function returns the values themselves, and multiplies their gradient by -weight (a
+    scalar tensor)."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return -ctx.saved_tensors[0] * gradients[0], None
+
+
 class DomainAdversary(nn.Module):
     """An adversary classifies the domain from the mean over time of a layer, by one hidden layer,
     and gives the encoder its part of the loss.
@@ -540,10 +554,7 @@ class DomainAdversary(nn.Module):
         features = layers[self.layer].mean(1).float()
         sign: Tensor | float = 1.0
         if self.adversary.domain_adversary_mode == "reversal":
-            # the layer gets the gradient times -weight, the classifier its own
-            if features.requires_grad:
-                features.register_hook(lambda gradient: -weight * gradient)
-            logits = self.classifier(features)
+            logits = self.classifier(ReverseGradient.apply(features, weight))
         elif int(batch["step"]) % 2 == 0:
             logits = self.classifier(features.detach())
         else:  # an odd step of `alternating` trains the encoder

@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from speechssl.synth.minisqa import speakers
 from speechssl.synth.speak import read_aloud
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import load_codebook
+from speechssl.units.features import load_matching_features
 from speechssl.units.fit import phone_codebook
 
 from ..files import refused
@@ -79,6 +81,16 @@ def test_the_teacher_gets_no_gradient_and_stays_as_it_was():
         assert torch.equal(old, new)
 
 
+def test_the_codebook_has_the_symbols_of_hama(student_folder):
+    codebook = load_codebook(student_folder / "units.safetensors")
+    features = load_matching_features(codebook, str(student_folder / "encoder"))
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
+    units = codebook.assign(torch.cat(list(features.stream(noise))))
+    assert len(units) == GRID.frames(16_000)
+    # so that a reader of hama's units can read those of the student
+    assert phone_codebook().hash in codebook.equivalents
+
+
 def test_the_units_of_a_student_are_the_phones_that_it_recognises(student_folder):
     speech = synthesise(0)
     codebook = load_codebook(student_folder / "units.safetensors")
@@ -86,8 +98,6 @@ def test_the_units_of_a_student_are_the_phones_that_it_recognises(student_folder
     student = load_start(str(student_folder / "encoder"))
     symbols = student.decode(student(torch.from_numpy(speech)[None])[-1])[0]
     assert (symbols.numpy() == units).all()
-    # so that a reader of hama's units can read those of the student
-    assert phone_codebook().hash in codebook.equivalents
 
 
 def test_a_student_can_teach_another(recordings, student_folder, tmp_path):
@@ -106,6 +116,14 @@ def test_a_run_in_two_parts_ends_with_the_same_encoder(recordings, student_folde
     train_phones(replace(o, training=replace(TRAINING, horizon=6)))
     expected = load_encoder(student_folder / "encoder").hash
     assert load_encoder(tmp_path / "encoder").hash == expected
+
+
+def test_damaged_weights_are_named(tmp_path):
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "hama"}')
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    refused(str(folder), load_encoder, folder)
 
 
 def test_weights_that_are_not_those_of_the_card_are_refused(student_folder, tmp_path):

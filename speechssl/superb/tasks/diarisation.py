@@ -130,7 +130,9 @@ class Diarisation(Task):
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Measure DER. In a recording that could not be read all speech is missed."""
-        wrong, speech = self._errors(split, predicted)
+        errors = self._errors(split, predicted)
+        wrong = [e.wrong for e in errors]
+        speech = [e.speech for e in errors]
         return HeadEvaluation({"der": measure_rate(wrong, speech, self.data, split, resamples)})
 
     def tune(self, predicted: Mapping[str, Any]) -> Diarisation:
@@ -140,7 +142,7 @@ class Diarisation(Task):
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 tasks.append(replace(self, threshold=threshold, median=median))
-        return min(tasks, key=lambda task: sum(task._errors("dev", predicted)[0]))
+        return min(tasks, key=lambda task: sum(e.wrong for e in task._errors("dev", predicted)))
 
     def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
         """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
@@ -154,15 +156,13 @@ class Diarisation(Task):
                 turns.append(Turn(str(number), start, end))
         return tuple(turns)
 
-    def _errors(self, split: str, predicted: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-        """Return the seconds of errors and of true speech of every recording."""
-        wrong, speech = [], []
+    def _errors(self, split: str, predicted: Mapping[str, Any]) -> list[DiarisationErrors]:
+        """Return the errors of every recording."""
+        errors = []
         for u in self.data.splits[split]:
             turns = self.turns(u, predicted[u.id]) if u.id in predicted else ()
-            seconds_wrong, seconds_of_speech = diarisation_errors(u.turns, turns)
-            wrong.append(seconds_wrong)
-            speech.append(seconds_of_speech)
-        return wrong, speech
+            errors.append(diarisation_errors(u.turns, turns))
+        return errors
 
 
 def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
@@ -201,9 +201,24 @@ def active_intervals(
 # ---- diarisation error rate
 
 
-def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> tuple[float, float]:
-    """Return the seconds of all errors, and of true speech, in one recording; speakers count
-    separately. Turns of one speaker that touch or overlap are merged.
+@dataclass(frozen=True)
+class DiarisationErrors:
+    """The errors of a recording are seconds of speech, where speakers count separately."""
+
+    speech: float  # true speech
+    missed: float
+    false_alarms: float
+    confused: float
+
+    @property
+    def wrong(self) -> float:
+        """Return the seconds of all errors."""
+        return self.missed + self.false_alarms + self.confused
+
+
+def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> DiarisationErrors:
+    """Return the exact errors of one recording. Turns of one speaker that touch or overlap are
+    merged.
 
     Time is cut at every border of a turn, so that in each piece the same speakers speak throughout.
     Of a piece with R true and K predicted speakers, max(R - K, 0) are missed, max(K - R, 0) are
@@ -219,9 +234,12 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> tupl
     rows, columns = linear_sum_assignment(common, maximize=True)
     right = (reference[rows] & hypothesis[columns]).sum(0)  # speakers of a piece whose names match
     true_count, predicted_count = reference.sum(0), hypothesis.sum(0)
-    # missed, false alarms and confused together
-    wrong = np.maximum(true_count, predicted_count) - right
-    return float(durations @ wrong), float(durations @ true_count)
+    return DiarisationErrors(
+        speech=float(durations @ true_count),
+        missed=float(durations @ (true_count - predicted_count).clip(min=0)),
+        false_alarms=float(durations @ (predicted_count - true_count).clip(min=0)),
+        confused=float(durations @ (np.minimum(true_count, predicted_count) - right)),
+    )
 
 
 def _active_pieces(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:

@@ -85,10 +85,15 @@ def test_the_speech_of_unreadable_recordings_is_missed():
     measure = task.evaluate("test", predicted, 0).measures["der"]
     speech = [sum(turn.end - turn.start for turn in u.turns) for u in utterances]
     assert measure.value > 100 * speech[0] / sum(speech)
-    # without resamples there is no interval
+    assert measure.n == 6
+    assert task.evaluate("test", {}, 0).measures["der"].value == pytest.approx(100)
+
+
+def test_without_resamples_there_is_no_interval():
+    task = Diarisation(make_set(), GRID)
+    measure = task.evaluate("test", {}, 0).measures["der"]
     assert measure.low == measure.value
     assert measure.high == measure.value
-    assert task.evaluate("test", {}, 0).measures["der"].value == pytest.approx(100)
 
 
 def test_threshold_and_filter_are_chosen_on_dev():
@@ -102,6 +107,10 @@ def test_threshold_and_filter_are_chosen_on_dev():
     tuned = task.tune(low)
     assert tuned.threshold == 0.3
     assert tuned.evaluate("dev", low, 0).measures["der"].value < 10
+
+
+def test_perfect_predictions_need_no_filter():
+    task = Diarisation(make_set(), GRID)
     assert task.tune(predict_perfectly(task.data.splits["dev"])).median == 1
 
 
@@ -173,9 +182,11 @@ def test_the_errors_are_pyannotes(truth, predicted):
     uem = Timeline([Segment(0, 20)])
     metric = DiarizationErrorRate()
     expected = metric(annotate(truth), annotate(predicted), uem=uem, detailed=True)
-    wrong, speech = diarisation_errors(truth, predicted)
-    assert speech == pytest.approx(expected["total"], abs=1e-6)
-    kinds = ("missed detection", "false alarm", "confusion")
-    assert wrong == pytest.approx(sum(expected[kind] for kind in kinds), abs=1e-6)
-    if speech:
-        assert wrong / speech == pytest.approx(expected["diarization error rate"])
+    errors = diarisation_errors(truth, predicted)
+    assert errors.speech == pytest.approx(expected["total"], abs=1e-6)
+    assert errors.missed == pytest.approx(expected["missed detection"], abs=1e-6)
+    assert errors.false_alarms == pytest.approx(expected["false alarm"], abs=1e-6)
+    assert errors.confused == pytest.approx(expected["confusion"], abs=1e-6)
+    if errors.speech:
+        rate = errors.wrong / errors.speech
+        assert rate == pytest.approx(expected["diarization error rate"])
