@@ -21,12 +21,11 @@ from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.superb_plan import Benchmarked, ConditionAudio, HeadName, Heads, Plan, TaskPart
 from speechssl.results import DEFAULT, HEAD, Row, append_rows, read_rows
-from speechssl.stats import FEWEST
+from speechssl.stats import FEWEST, Interval
 from speechssl.superb.data import (
     FeatureCache,
     HeadEvaluation,
     Loader,
-    Measure,
     OnlineLoader,
     encoder_card,
 )
@@ -138,15 +137,15 @@ def make_rows(
     """Make the rows of one head under one condition: one for each measure of a tuned head, one for
     the first measure of the head at the task's own rate."""
     seed, rate = name
-    measures, suffix = evaluation.measures, ""
+    measures, suffix = list(evaluation.measures.items()), ""
     if rate == "default":
         measures, suffix = measures[:1], DEFAULT
     rows = []
-    for m in measures:
+    for metric, m in measures:
         has_interval = m.groups >= FEWEST
         row = Row(
             *cell,
-            metric=f"{m.metric}{suffix}",
+            metric=f"{metric}{suffix}",
             value=m.value,
             low=m.low if has_interval else None,
             high=m.high if has_interval else None,
@@ -274,15 +273,15 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
     independent values; it has no interval where a fold has none. Confusions are added up."""
     if len(folds) == 1:
         return folds[0]
-    measures = []
-    for by_fold in zip(*(fold.measures for fold in folds), strict=True):
+    measures = {}
+    for metric in folds[0].measures:
+        by_fold = [fold.measures[metric] for fold in folds]
         n_folds = len(by_fold)
         value = sum(m.value for m in by_fold) / n_folds
         below = sum((m.value - m.low) ** 2 for m in by_fold) ** 0.5 / n_folds
         above = sum((m.high - m.value) ** 2 for m in by_fold) ** 0.5 / n_folds
         groups = [m.groups for m in by_fold]
-        mean = Measure(
-            metric=by_fold[0].metric,
+        measures[metric] = Interval(
             value=value,
             low=value - below,
             high=value + above,
@@ -290,9 +289,8 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
             drawn=", ".join(dict.fromkeys(m.drawn for m in by_fold if m.drawn)),
             groups=sum(groups) if min(groups) >= FEWEST else min(groups),
         )
-        measures.append(mean)
     confusion = {}
     for slot, first in folds[0].detail.get("confusion", {}).items():
         counts = [fold.detail["confusion"][slot]["counts"] for fold in folds]
         confusion[slot] = {"classes": first["classes"], "counts": np.sum(counts, axis=0).tolist()}
-    return HeadEvaluation(tuple(measures), {"confusion": confusion})
+    return HeadEvaluation(measures, {"confusion": confusion})

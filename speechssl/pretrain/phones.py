@@ -24,7 +24,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.options import Phones
 from speechssl.pretrain.run import prepare_run, print_encoder
-from speechssl.pretrain.spin import label_loss
+from speechssl.pretrain.spin import head_codebook, label_loss
 from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import encoder_features
@@ -105,9 +105,7 @@ def load_start(start: str) -> Conformer:
 def save_units(head: nn.Linear, codebook: Codebook, out: Path) -> None:
     """Write the head as a codebook of the last layer of OUT/encoder. Its units are those of
     `codebook`, which is that of `hama:phones`."""
-    weights = head.weight.detach().float().cpu().numpy()
-    offsets = head.bias.detach().float().cpu().numpy()
     facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
     facts["read_out"] = "phones that hama hears in the clean signal"
     facts["symbols"] = codebook.card["symbols"]
-    Codebook(weights, facts | codebook.lineage, offsets=offsets).save(out / "units.safetensors")
+    head_codebook(head, facts | codebook.lineage).save(out / "units.safetensors")

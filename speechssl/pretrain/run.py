@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import yaml
@@ -73,7 +73,6 @@ from speechssl.units.features import Features, load_features, load_matching_feat
 from speechssl.units.spectral import spectral_stream
 
 Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
-Verb = TypeVar("Verb", Hubert, Wav2Vec2, Continue)
 STEPS = "options.training.steps"  # a finished run may be given more steps, and goes on
 CARD = "encoder/card.json"
 # the published models and settings, by method and size
@@ -82,31 +81,22 @@ PRESETS: dict[str, Any] = yaml.safe_load(
 )
 
 
-def pretrain_hubert(o: Hubert) -> None:
-    """Train one iteration of HuBERT. Finished work is not done again.
-
-    Raises InputError where OUT was made from other inputs, and for what `apply_size` refuses.
-    """
-    _train_hubert(apply_size(o))
-
-
-def pretrain_wav2vec2(o: Wav2Vec2) -> None:
-    """Train a wav2vec 2.0. Errors are those of `pretrain_hubert`."""
-    _train_wav2vec2(apply_size(o))
-
-
 def continue_pretraining(o: Continue) -> None:
     """Train a HuBERT or wav2vec 2.0 further, each with its own loss. Errors are those of
     `pretrain_hubert`."""
-    complete = apply_size(o)
     if isinstance(load_checkpoint(o.start).model, HubertModel):
-        _train_hubert(complete)
+        pretrain_hubert(o)
     else:
-        _train_wav2vec2(complete)
+        pretrain_wav2vec2(o)
 
 
-def _train_hubert(o: Hubert | Continue) -> None:
-    """Make the targets, train and write OUT/encoder; all options have their values."""
+def pretrain_hubert(o: Hubert | Continue) -> None:
+    """Train one iteration of HuBERT: make the targets, train and write OUT/encoder. Finished work
+    is not done again.
+
+    Raises InputError where OUT was made from other inputs, and for what `apply_size` refuses.
+    """
+    o = apply_size(o)
     run = prepare_run(o, o.targets.reference)
     with run.stage() as step:
         if not step.done:
@@ -130,8 +120,9 @@ def _train_hubert(o: Hubert | Continue) -> None:
     print_encoder(o)
 
 
-def _train_wav2vec2(o: Wav2Vec2 | Continue) -> None:
-    """Train and write OUT/encoder; all options have their values."""
+def pretrain_wav2vec2(o: Wav2Vec2 | Continue) -> None:
+    """Train a wav2vec 2.0 and write OUT/encoder. Errors are those of `pretrain_hubert`."""
+    o = apply_size(o)
     run = prepare_run(o)
     with run.stage() as step:
         if not step.done:
@@ -204,9 +195,9 @@ def _architecture(kind: str, size: str) -> dict[str, Any]:
     return small | values
 
 
-def apply_size(o: Verb) -> Verb:
-    """Fill in the options that were not given: from --size, or from the checkpoint that training
-    continues.
+def apply_size(o: Any) -> Any:
+    """Fill in the options of a verb that were not given: from --size, or from the checkpoint that
+    training continues.
 
     Raises InputError for a size that needs a teacher, a start of another kind, and options of the
     other kind of encoder.

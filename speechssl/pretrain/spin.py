@@ -231,11 +231,15 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
     signal = "a reference reading" if o.labels.reference else "the clean signal"
     order = ", in order" if o.labels.label_loss == "ctc" else ""
     facts["read_out"] = f"linear head on the clusters of {signal}{order}"
-    weights = model.classify.weight.detach().float().cpu().numpy()
-    offsets = model.classify.bias.detach().float().cpu().numpy()
     # readers of the codebook's units read what it predicts
-    head = Codebook(weights, facts | codebook.lineage, offsets=offsets)
+    head = head_codebook(model.classify, facts | codebook.lineage)
     head.save(o.out / "labels.safetensors")
+
+
+def head_codebook(head: nn.Linear, card: dict[str, Any]) -> Codebook:
+    """Return a linear head as a codebook: the unit of a frame is the class of the largest score."""
+    weights = head.weight.detach().float().cpu().numpy()
+    return Codebook(weights, card, offsets=head.bias.detach().float().cpu().numpy())
 
 
 def _load_start(o: Spin) -> tuple[Any, bool]:

@@ -80,34 +80,14 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A measure is a value with its 95 % interval, low to high, in the units of `results.unit`:
-    percent, dB or a scale.
+class HeadEvaluation:
+    """An evaluation has measures by their names; heads are chosen by the first of them.
 
-    drawn: the units that the bootstrap draws, such as speakers (`data.superb.recording_units`), and
-    groups: their number; "" and 0 without an interval.
+    The names are acc, per, wer, wer_lm, eer, min_dcf, mtwv, atwv, der, slot_f1, slot_cer, pesq,
+    stoi and si_sdri. Values are in the units of `results.unit`: percent, dB or a scale.
     """
 
-    # acc, per, wer, wer_lm, eer, min_dcf, mtwv, atwv, der, slot_f1, slot_cer, pesq, stoi or si_sdri
-    metric: str
-    value: float
-    low: float
-    high: float
-    n: int  # items that were measured
-    drawn: str = ""
-    groups: int = 0
-
-    @classmethod
-    def of(cls, metric: str, i: Interval) -> Measure:
-        """Make a measure from an interval on its own scale."""
-        return cls(metric, i.value, i.low, i.high, i.n, i.drawn, i.groups)
-
-
-@dataclass(frozen=True)
-class HeadEvaluation:
-    """An evaluation has measures; heads are chosen by the first of them."""
-
-    measures: tuple[Measure, ...]
+    measures: Mapping[str, Interval]
     # JSON values that figures are drawn from:
     # classification: {"confusion": {slot: {"classes": [...], "counts": [[number of predictions of
     # each class] for each true class]}}}; asv: {"det": {"false_alarms": [shares], "misses":
@@ -116,26 +96,25 @@ class HeadEvaluation:
 
 
 def measure_rate(
-    metric: str,
     values: Sequence[float],
     sizes: Sequence[float] | None,
     data: UtteranceSet,
     split: str,
     resamples: int,
     scale: float = 100.0,
-) -> Measure:
+) -> Interval:
     """Measure `scale` times the sum of the values over the sum of the sizes.
 
     values, sizes: of the recordings of the split, in their order, such as errors and numbers of
-    words; sizes None: a mean over recordings. resamples 0: without an interval.
+    words; sizes None: a mean over recordings. resamples 0: without an interval, [value, value].
     """
     sizes = [1] * len(values) if sizes is None else sizes
     if not resamples:
         value = scale * sum(values) / sum(sizes)
-        return Measure(metric, value, value, value, len(values))
+        return Interval(value, value, value, len(values))
     units = recording_units(data, data.splits[split])
     interval = ratio_interval(values, sizes, units, resamples=resamples)
-    return Measure.of(metric, interval.percent if scale == 100 else interval)
+    return interval.percent if scale == 100 else interval
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,13 @@ class Attempt:
     ended: bool = False  # patience is used up, or loss or gradient were not finite
     seconds: float = 0.0  # of training, evaluations included
 
-    def beats(self, other: Attempt) -> bool:
-        """Return whether it is better on dev; False for equals."""
-        if math.isnan(self.value) or math.isnan(other.value):
-            return math.isnan(other.value) and not math.isnan(self.value)
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Return a pair that is larger for an attempt that is better on dev."""
+        if math.isnan(self.value):
+            return -math.inf, 0.0
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
-        return (sign * self.value, -self.tie) > (sign * other.value, -other.tie)
+        return sign * self.value, -self.tie
 
 
 @dataclass(frozen=True)
@@ -211,10 +212,8 @@ class Trainer:
     def update(self, prepared: Any, step: int) -> bool:
         """Make one step of the optimiser, and return whether loss and gradient were finite; the
         weights stay as they are where they were not."""
-        # heads of pooled tasks draw no random numbers
-        if self.run.tuning or not self.run.task.pooled:
-            # far apart, so that steps of different seeds never share random numbers
-            torch.manual_seed(self.run.seed * 1_000_003 + step)
+        # far apart, so that steps of different seeds never share random numbers
+        torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
         loss = self.loss(prepared, step)
         self.optimiser.zero_grad()
@@ -254,16 +253,17 @@ class Trainer:
         for loader in self.dev_loaders():
             predicted = predict(heads, loader, dev, run.settings.batch, run.device)["head"]
             evaluations.append(run.task.evaluate("dev", predicted, 0))
+        metric = next(iter(evaluations[0].measures))
         attempt = replace(
             previous,
-            metric=evaluations[0].measures[0].metric,
-            value=mean(x.measures[0].value for x in evaluations),
+            metric=metric,
+            value=mean(x.measures[metric].value for x in evaluations),
             tie=mean(float(x.detail.get("loss", 0.0)) for x in evaluations),
             best=step,
             steps=step,
             stale=0,
         )
-        if attempt.beats(previous):
+        if attempt.rank > previous.rank:
             self.attempt = attempt
             weights = self.models.state_dict()
             self.best_weights = {name: x.detach().cpu().clone() for name, x in weights.items()}
@@ -435,17 +435,13 @@ def train_heads(
             step.finish(made_from | save_heads(run, run_attempts))
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
-    return [load_head(run.folder, run.task, encoder) for run in runs]
+    return [load_head(run.folder, run.task) for run in runs]
 
 
 def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
     """Return the best attempt; of equals the one whose rate is nearest to the task's own."""
     nearest_first = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
-    best = nearest_first[0]
-    for attempt in nearest_first[1:]:
-        if attempt.beats(best):
-            best = attempt
-    return best
+    return max(nearest_first, key=lambda a: a.rank)
 
 
 def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
@@ -500,22 +496,11 @@ def _write_weights(head: nn.Module, path: Path) -> str:
     return hash_files([path])
 
 
-def load_head(
-    folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned"
-) -> TrainedHead:
-    """Load a head of a folder. which: a key of HEADS.
-
-    Raises InputError where there is no card, or head, task and encoder do not belong together.
-    """
-    path = Path(folder) / "card.json"
-    card = read_json(path)
-    if (card.get("encoder"), card.get("task")) != (dict(encoder), task_card(task)):
-        raise InputError(
-            f"{path} is of no head, or of one for another encoder, precision or set than "
-            f"{task.data.root}; give its own, or train again"
-        )
+def load_head(folder: Path, task: Task, which: str = "tuned") -> TrainedHead:
+    """Load a head of `train_heads` from its folder. which: a key of HEADS."""
+    card = read_json(folder / "card.json")
     with one_thread():
         head = task.build(card["states"], card["width"])
-    head.load_state_dict(load_file(Path(folder) / HEADS[which]))
-    upstream = Path(folder) / card["upstreams"][which] if card["upstreams"] else None
+    head.load_state_dict(load_file(folder / HEADS[which]))
+    upstream = folder / card["upstreams"][which] if card["upstreams"] else None
     return TrainedHead(task, head.eval(), card, which, upstream)

@@ -16,7 +16,8 @@ from speechssl.eval.superb_plan import find_data, name_encoders
 from speechssl.eval.superb_scores import combine_folds
 from speechssl.pretrain.options import Adversary
 from speechssl.results import read_rows
-from speechssl.superb.data import HeadEvaluation, Measure
+from speechssl.stats import Interval
+from speechssl.superb.data import HeadEvaluation
 from speechssl.superb.options import Data, Superb
 from speechssl.units.codebook import Codebook
 from speechssl.units.features import load_extractor, make_unit_encoder
@@ -203,11 +204,11 @@ def test_measures_of_folds_are_averaged_and_their_confusions_added_up():
     folds = []
     for value, counts in ((60.0, [[2, 0], [1, 1]]), (70.0, [[1, 1], [0, 2]]), (80.0, [[0, 0]] * 2)):
         confusion = {"confusion": {"w": {"classes": ["a", "b"], "counts": counts}}}
-        measure = Measure("acc", value, value - 6, value + 6, 10)
-        folds.append(HeadEvaluation((measure,), confusion))
+        measures = {"acc": Interval(value, value - 6, value + 6, 10)}
+        folds.append(HeadEvaluation(measures, confusion))
     combined = combine_folds(folds)
     assert combined.detail["confusion"]["w"]["counts"] == [[3, 1], [1, 3]]
-    (mean,) = combined.measures
+    mean = combined.measures["acc"]
     assert (mean.value, mean.n) == (70.0, 30)
     # the mean of three folds has a narrower interval than each
     assert mean.high - mean.value == pytest.approx(6 / 3**0.5)

@@ -82,8 +82,6 @@ def test_labels_and_clean_samples_are_those_of_the_undistorted_signal(normalise)
     cropper = make_cropper(normalise=normalise, distort=distort, clean=True, horizon=4)
     distorted = cropper(step=3)
     assert [key for key, _ in distort.calls] == [(5, 3, row) for row in range(8)]
-    assert set(clean) == {"samples", "labels", "mask"}
-    assert set(distorted) == {*clean, "domains", "progress", "step", "clean_samples"}
     assert distorted["domains"].tolist() == [0, 1] * 4
     assert torch.equal(distorted["clean_samples"], clean["samples"])
     assert distorted["clean_samples"].dtype == torch.float32
@@ -211,18 +209,13 @@ def count_rows():
     return [bucket.crops for bucket in buckets]
 
 
-@pytest.mark.parametrize("processes", [2, 6])
-def test_processes_can_share_every_batch(processes, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", str(processes))
-    rows = count_rows()
-    assert all(count % processes == 0 for count in rows)
-    assert len(set(rows)) > 2
-
-
-def test_two_processes_share_the_batches_of_one(monkeypatch):
+def test_processes_can_share_every_batch(monkeypatch):
     rows_of_one = count_rows()
+    assert len(set(rows_of_one)) > 2
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert count_rows() == rows_of_one
+    assert count_rows() == rows_of_one  # two processes share the batches of one
+    monkeypatch.setenv("WORLD_SIZE", "6")
+    assert not any(count % 6 for count in count_rows())
 
 
 @settings(max_examples=20)
@@ -358,26 +351,16 @@ def test_a_killed_run_goes_on_and_finished_work_is_not_repeated(mini_corpus, tmp
         pack_and_label(root, out, encode=lambda samples: pytest.fail("it was encoded before"))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "{no json",
-        '{"id": "p0", "audio": "x.flac", "anchors": [[0, 0]]}',
-        '{"id": "p0", "audio": "../x.flac", "anchors": [[0, 0]]}',
-    ],
-)
-def test_a_damaged_reference_is_named(mini_corpus, line):
+@pytest.mark.parametrize("audio", ["x.flac", "../x.flac"])
+def test_a_reference_that_is_missing_or_outside_is_named(mini_corpus, audio):
     root = mini_corpus((16_000,))
-    (root / "train/reference.jsonl").write_text("\n" + line + "\n")
-    refused("reference.jsonl:2", list_training_data, root)
+    write_lines(root / "train/reference.jsonl", [{"id": "p0", "audio": audio, "anchors": [[0, 0]]}])
+    refused("reference.jsonl:1", list_training_data, root)
 
 
 def test_recordings_that_are_all_too_short_are_refused_before_anything_is_made(tmp_path):
-    recordings = []
     for name, seconds in (("a", 0.5), ("b", 0.9)):
-        path = tmp_path / f"{name}.flac"
-        write_flac(path, np.zeros(int(seconds * 16_000), np.float32))
-        recordings.append(TrainingRecording(name, path, path, None))
-    longest = refused("no recording is as long as a crop of 2 s", check_lengths, recordings, 6.0)
-    assert "the longest lasts 0.9 s" in longest
+        write_flac(tmp_path / f"{name}.flac", np.zeros(int(seconds * 16_000), np.float32))
+    recordings = list_training_data(tmp_path).recordings
+    refused("as long as a crop of 2 s.* longest lasts 0.9 s", check_lengths, recordings, 6.0)
     check_lengths(recordings, 0.8)

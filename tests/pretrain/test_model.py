@@ -18,19 +18,18 @@ from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.encoders.hubert import training_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.pretrain import model as model_module
-from speechssl.pretrain.data import Cropper, LabelledAudio, equalise_masks, span_mask
+from speechssl.pretrain.data import equalise_masks, span_mask
 from speechssl.pretrain.model import (
     CleanTeacher,
     ContrastiveBatches,
     DomainAdversary,
     HubertPretraining,
     Wav2Vec2Pretraining,
-    anneal_temperature,
     draw_negatives,
     final_states,
     save_pretraining,
 )
-from speechssl.pretrain.options import Adversary, Batches, Convolutions, Masks, Prediction
+from speechssl.pretrain.options import Adversary, Convolutions, Prediction
 from speechssl.timing import FrameGrid
 
 from .conftest import CONVOLUTIONS, NO_DROPOUT, TINY, make_contrast
@@ -118,20 +117,15 @@ def test_frames_without_a_label_do_not_count(make_hubert):
         torch.testing.assert_close(outputs[name], value)
 
 
-def test_a_batch_without_labels_has_no_loss(make_hubert):
+def test_the_loss_is_finite_without_labels_and_where_all_frames_or_none_are_masked(make_hubert):
     model = make_hubert_pretraining(make_hubert().eval(), penalty=0.0)
     batch = make_labelled_batch()
     outputs = model(**batch | {"labels": torch.full_like(batch["labels"], -1)})
     assert outputs["loss"] == 0
     assert outputs["masked_accuracy"] == 0
-
-
-@pytest.mark.parametrize("is_masked", [False, True])
-def test_the_loss_is_finite_where_all_frames_or_none_are_masked(make_hubert, is_masked):
-    model = make_hubert_pretraining(make_hubert().eval())
-    batch = make_labelled_batch()
-    mask = torch.full_like(batch["mask"], is_masked)
-    assert torch.isfinite(model(**batch | {"mask": mask})["loss"])
+    for is_masked in (False, True):
+        mask = torch.full_like(batch["mask"], is_masked)
+        assert torch.isfinite(model(**batch | {"mask": mask})["loss"])
 
 
 # ---- wav2vec 2.0
@@ -229,12 +223,6 @@ def compute_gradients(model, loss):
     return gradients
 
 
-def check_gradients(gradients, expected, **bounds):
-    assert gradients.keys() == expected.keys()
-    for name, gradient in expected.items():
-        assert torch.allclose(gradients[name], gradient, **bounds), name
-
-
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_loss_and_gradients_are_those_of_transformers(norm, fix_noise):
     """transformers' losses are sums over the masked frames."""
@@ -252,7 +240,7 @@ def test_loss_and_gradients_are_those_of_transformers(norm, fix_noise):
     expected_gradients = compute_gradients(reference, expected.loss / count)
     gradients = compute_gradients(model, outputs["loss"])
     assert len(gradients) > 40
-    check_gradients(gradients, expected_gradients, atol=2e-5, rtol=2e-3)
+    torch.testing.assert_close(gradients, expected_gradients, atol=2e-5, rtol=2e-3)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -310,14 +298,6 @@ def test_targets_of_distorted_speech_come_from_the_clean_speech(fix_noise):
     assert outputs["feature_penalty"] == outputs_without_clean["feature_penalty"]
 
 
-def test_clean_samples_that_were_not_distorted_change_nothing(fix_noise):
-    _, model = make_pair()
-    batch = make_contrastive_batch()
-    fix_noise(batch["mask"])
-    outputs = model(**batch, clean_samples=batch["samples"])
-    torch.testing.assert_close(outputs["loss"], model(**batch)["loss"])
-
-
 def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fix_noise):
     """Two processes run one after the other, twice: in the first round every value that they would
     average is recorded, in the second round `mean_of_processes` returns the means of these."""
@@ -353,11 +333,10 @@ def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fi
 
     first, second = run_with_means(0), run_with_means(1)
     for name, value in expected.items():
-        if name in ("loss", "feature_penalty", "code_perplexity") or "contrastive" in name:
-            mean = (first[name] + second[name]) / 2
-            torch.testing.assert_close(mean, value, atol=1e-5, rtol=1e-4)
+        mean = (first[name] + second[name]) / 2
+        torch.testing.assert_close(mean, value, atol=1e-5, rtol=1e-4)
     gradients = compute_gradients(model, (first["loss"] + second["loss"]) / 2)
-    check_gradients(gradients, expected_gradients, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gradients, expected_gradients, atol=1e-5, rtol=1e-4)
 
 
 def test_negatives_are_sampled_uniformly_from_the_other_frames():
@@ -370,28 +349,17 @@ def test_negatives_are_sampled_uniformly_from_the_other_frames():
 
 
 def test_the_temperature_of_a_batch_is_that_of_its_update():
-    samples = np.random.default_rng(0).integers(-3000, 3000, 90_000).astype(np.int16)
-    sample_bounds = np.array([0, 40_000, 90_000])
-    label_bounds = np.cumsum([0, GRID.frames(40_000), GRID.frames(50_000)])
-    labels = np.zeros(label_bounds[-1], np.int16)
-    data = LabelledAudio(samples, sample_bounds, labels, label_bounds)
-    cropper = Cropper(data, GRID, Masks(0.65, 10), Batches(crops=4, crop_seconds=2.0))
+    def crop(step):
+        return {"mask": torch.ones(2, 5, dtype=torch.bool)}
+
     falling = make_contrast(temperature_decay=0.5, temperature_floor=0.4)
-    make = ContrastiveBatches(cropper, falling, accumulation=2)
+    make = ContrastiveBatches(crop, falling, accumulation=2)
     temperatures = [make(step)["temperature"].item() for step in (0, 1, 2, 3, 4, 5, 9)]
     assert temperatures == pytest.approx([2, 2, 1, 1, 0.5, 0.5, 0.4])
 
 
-def test_the_published_temperature_falls_to_its_floor():
-    base = make_contrast()
-    assert anneal_temperature(base, 100_000) == pytest.approx(2 * 0.999995**100_000)
-    assert anneal_temperature(base, 10**6) == 0.5
-
-
-def same_weights(module, other):
-    weights, other_weights = module.state_dict(), other.state_dict()
-    assert len(weights) == len(other_weights)
-    return all(map(torch.equal, weights.values(), other_weights.values()))
+def check_same_weights(module, other):
+    torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=0, atol=0)
 
 
 def test_transformers_and_we_read_a_saved_model(tmp_path):
@@ -401,15 +369,14 @@ def test_transformers_and_we_read_a_saved_model(tmp_path):
     save_pretraining(model, tmp_path)
     loaded, info = Wav2Vec2ForPreTraining.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    assert same_weights(loaded.wav2vec2, model.encoder)
-    assert same_weights(loaded.project_q, model.project_q)
-    for name, value in model.quantizer.state_dict().items():
-        assert torch.equal(loaded.quantizer.state_dict()[name], value)
+    check_same_weights(loaded.wav2vec2, model.encoder)
+    for head in ("project_q", "project_hid", "quantizer"):
+        check_same_weights(getattr(loaded, head), getattr(model, head))
     assert loaded.config.num_codevectors_per_group == 6
     assert loaded.config.contrastive_logits_temperature == 0.2
     extractor = json.loads((tmp_path / "preprocessor_config.json").read_text())
     assert extractor["do_normalize"] is False
-    assert same_weights(load_checkpoint(tmp_path).model, model.encoder)
+    check_same_weights(load_checkpoint(tmp_path).model, model.encoder)
     assert load_encoder(tmp_path).normalise is False
 
 
@@ -472,62 +439,39 @@ def test_the_weight_of_the_adversary_grows_by_ganins_schedule():
     assert outputs["adversary_weight"].item() == pytest.approx(0.3 * math.tanh(0.5), abs=1e-6)
 
 
-def adversary_gradients(adversary, step):
+def adversary_gradients(mode, step):
     """Return the gradient into the layer, and those of the classifier."""
-    layers = make_layers()
+    adversary, layers = make_adversary(mode=mode), make_layers()
     loss = adversary(layers, UNMASKED, make_domain_batch(step=step))["loss"]
     inputs = (layers[-1], *adversary.classifier.parameters())
     into_layer, *gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
     return into_layer, gradients
 
 
-def test_alternating_trains_the_classifier_alone_in_even_steps():
-    into_layer, gradients = adversary_gradients(make_adversary(mode="alternating"), step=0)
-    _, expected = adversary_gradients(make_adversary(mode="reversal"), step=0)
+def test_alternating_trains_the_classifier_in_even_steps_and_the_encoder_in_odd_ones():
+    expected_into_layer, expected = adversary_gradients("reversal", step=0)
+    into_layer, gradients = adversary_gradients("alternating", step=0)
     assert into_layer is None
     torch.testing.assert_close(gradients, expected)
-
-
-def test_alternating_trains_the_encoder_alone_in_odd_steps():
-    into_layer, gradients = adversary_gradients(make_adversary(mode="alternating"), step=7)
-    expected, _ = adversary_gradients(make_adversary(mode="reversal"), step=7)
+    into_layer, gradients = adversary_gradients("alternating", step=7)
     # None and not 0, with which momentum and weight decay would still move the weights
     assert gradients == [None] * 4
-    torch.testing.assert_close(into_layer, expected)
+    torch.testing.assert_close(into_layer, expected_into_layer)
 
 
 # ---- the teacher on the clean signal
 
-MASK = torch.zeros(2, 20, dtype=torch.bool)
-MASK[:, 4:12] = True
-
-
-def make_waves(seed):
-    return torch.randn(2, GRID.samples_for(20), generator=torch.Generator().manual_seed(seed))
-
-
-def encode(encoder, waves):
-    """Return all layers, (B, T, D) each."""
-    _, layers = training_states(encoder, waves)
-    return layers
-
 
 def test_the_distance_to_the_teacher_is_in_variances_and_of_all_layers(make_hubert):
-    clean = make_waves(seed=0)
-    student_layers = encode(make_hubert(), make_waves(seed=1))
-    teacher_layers = encode(make_hubert().eval(), clean)
+    mask = torch.zeros(2, 20, dtype=torch.bool)
+    mask[:, 4:12] = True
+    generator = torch.Generator().manual_seed(0)
+    clean, noisy = torch.randn(2, 2, GRID.samples_for(20), generator=generator)
+    _, student_layers = training_states(make_hubert(), noisy)
+    _, teacher_layers = training_states(make_hubert().eval(), clean)
     distances = []
     for layer, target in zip(student_layers, teacher_layers, strict=True):
-        variance = target[~MASK].var(0, unbiased=False).mean()
-        distances.append((layer[~MASK] - target[~MASK]).square().mean() / variance)
-    outputs = CleanTeacher(make_hubert())(student_layers, MASK, {"clean_samples": clean})
+        variance = target[~mask].var(0, unbiased=False).mean()
+        distances.append((layer[~mask] - target[~mask]).square().mean() / variance)
+    outputs = CleanTeacher(make_hubert())(student_layers, mask, {"clean_samples": clean})
     torch.testing.assert_close(outputs["loss"], sum(distances) / len(distances))
-
-
-def test_a_student_that_gives_the_teachers_mean_has_distance_1(make_hubert):
-    clean = make_waves(seed=0)
-    means = []
-    for target in encode(make_hubert().eval(), clean):
-        means.append(target[~MASK].mean(0).expand_as(target))
-    outputs = CleanTeacher(make_hubert())(means, MASK, {"clean_samples": clean})
-    assert outputs["loss"].item() == pytest.approx(1.0, abs=1e-5)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, normalize
 
 from speechssl.audio import SAMPLE_RATE
@@ -164,9 +163,7 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels(mini_corpus, hubert_folder,
     head = load_codebook(out / "labels.safetensors")
     units = load_codebook(out / "units.safetensors")
     assert head.size == load_codebook(codebook).size
-    assert head.card["read_out"].startswith("linear head")
     assert head.card["encoder"] == units.card["encoder"]
-    assert card["targets"]["read_out"] == "codebook of Spin"
     assert card["options"]["distort"]["snr"] == [-10.0, 10.0]
 
 
@@ -178,9 +175,10 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
         spin(killed)
     assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
     assert train(killed).hash == expected.hash
-    codebook = load_file(tmp_path / "killed/units.safetensors")
-    for name, array in load_file(tmp_path / "whole/units.safetensors").items():
-        assert torch.equal(codebook[name], array)
+    codebook, expected_codebook = (
+        load_codebook(f / "units.safetensors") for f in (killed.out, o.out)
+    )
+    assert codebook.hash == expected_codebook.hash
 
 
 def test_the_defaults_are_the_authors():
@@ -190,12 +188,8 @@ def test_the_defaults_are_the_authors():
     assert o.batches.crop_seconds * SAMPLE_RATE == 272_000
     assert o.batches.crops == 16 * round(4_096_000 / 272_000 / 16)
     assert o.trained_layers == 2
-    expected = Codes(
-        layer=None, codes=2048, projection=256, temperature=0.1, epsilon=0.02, iterations=3
-    )
-    assert o.learned == expected
-    assert o.labels.teacher is None
-    assert o.labels.clusters == 200
+    assert o.learned == Codes(codes=2048, projection=256, temperature=0.1, epsilon=0.02)
+    assert o.learned.iterations == 3
     assert o.labels.label_weight == 5.0
     assert o.training.steps == 5000
     assert o.training.learning_rate == 1e-4

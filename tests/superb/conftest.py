@@ -1,6 +1,10 @@
-"""A fixture for tests that compare heads with s3prl's."""
+"""Fixtures of heads: s3prl, which they are compared with, and a task on cached states."""
 
 import pytest
+
+from speechssl.data.superb import load_labelled
+from speechssl.superb.data import TRAINING, CachedLoader, cache_states, list_split_recordings
+from speechssl.superb.tasks.classification import Classification
 
 
 @pytest.fixture(scope="session")
@@ -16,3 +20,12 @@ def s3prl():
 
     register()
     stand_in_for_programs()
+
+
+@pytest.fixture(scope="session")
+def keywords(labelled, encoder, tmp_path_factory):
+    """Return the task KS on low and high tones, and the loader of its cached means."""
+    data, features = load_labelled(labelled()), tmp_path_factory.mktemp("ks") / "features"
+    cache_states(encoder, list_split_recordings(data, TRAINING), features, pooled=True)
+    loader = CachedLoader(data, features, pooled=True, wants_waves=False)
+    return Classification("ks", data, encoder.grid), loader

@@ -12,7 +12,6 @@ from speechssl.superb.data import (
     TRAINING,
     Batch,
     CachedLoader,
-    FeatureCache,
     OnlineLoader,
     cache_states,
     list_split_recordings,
@@ -50,14 +49,6 @@ def test_the_cache_gives_the_batch_of_the_encoder(data, encoder, tmp_path, poole
     assert torch.equal(batch.lengths, expected.lengths)
     for wave, expected_wave in zip(batch.waves, expected.waves, strict=True):
         assert np.array_equal(wave, expected_wave)
-
-
-def test_states_that_do_not_fit_the_cache_are_computed_online(data, encoder, tmp_path, capsys):
-    task = SimpleNamespace(data=data, pooled=True, wants_waves=False)
-    small = FeatureCache(encoder, tmp_path / "small", limit_gb=1e-6)
-    assert isinstance(small.loader(task), OnlineLoader)
-    assert "--cache-gb" in capsys.readouterr().err
-    assert isinstance(FeatureCache(encoder, tmp_path / "large").loader(task), CachedLoader)
 
 
 def make_numbered_batch(*lengths):

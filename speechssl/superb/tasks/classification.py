@@ -105,8 +105,8 @@ class Classification(Task):
                 np.add.at(counts, (truth[:, i], chosen[:, i]), 1)
                 confusion[slot] = {"classes": list(names), "counts": counts.tolist()}
             detail = {"loss": float(torch.stack(losses).sum()), "confusion": confusion}
-        measure = measure_rate(METRIC, list(is_right.values()), None, self.data, split, resamples)
-        return HeadEvaluation((measure,), detail)
+        accuracy = measure_rate(list(is_right.values()), None, self.data, split, resamples)
+        return HeadEvaluation({METRIC: accuracy}, detail)
 
     def labels(self, utterances: Sequence[Utterance]) -> Tensor:
         """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is

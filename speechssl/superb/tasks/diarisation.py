@@ -133,7 +133,7 @@ class Diarisation(Task):
         errors = self._errors(split, predicted)
         wrong = [e.wrong for e in errors]
         speech = [e.speech for e in errors]
-        return HeadEvaluation((measure_rate("der", wrong, speech, self.data, split, resamples),))
+        return HeadEvaluation({"der": measure_rate(wrong, speech, self.data, split, resamples)})
 
     def tune(self, predicted: Mapping[str, Any]) -> Diarisation:
         """Return the task with the threshold and the filter that are best on dev. predicted: the

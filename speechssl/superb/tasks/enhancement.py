@@ -31,7 +31,8 @@ from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError, MissingExtra
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, measure_rate
+from speechssl.stats import Interval
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, measure_rate
 from speechssl.timing import FrameGrid
 
 RECORDINGS = 256  # clean recordings that are kept in memory: 160 MB for ten seconds each
@@ -62,14 +63,11 @@ class Stft:
     def spectrum(self, waves: Tensor) -> Tensor:
         """Transform (..., N) to complex (..., F, K). Zeros after a shorter recording do not change
         its frames."""
+        flat = waves.flatten(0, -2)
         spectra = torch.stft(
-            waves.reshape(-1, waves.shape[-1]),
-            **self._settings(waves),
-            pad_mode="constant",
-            return_complex=True,
+            flat, **self._settings(waves), pad_mode="constant", return_complex=True
         )
-        spectra = spectra.transpose(1, 2)
-        return spectra.reshape(*waves.shape[:-1], *spectra.shape[1:])
+        return spectra.transpose(1, 2).unflatten(0, waves.shape[:-1])
 
     def wave(self, spectrum: Tensor, samples: int) -> Tensor:
         """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
@@ -211,7 +209,7 @@ class Masking(Task):
 
     def mean_score(
         self, split: str, predicted: Mapping[str, np.ndarray], metric: str, resamples: int
-    ) -> Measure:
+    ) -> Interval:
         """Return the mean over a split; an utterance without a prediction has the worst value."""
         score, worst = SCORES[metric]
         values = []
@@ -222,7 +220,7 @@ class Masking(Task):
             mixture, *estimates = predicted[utterance.id]
             clean = read_sources(self.data, utterance, len(mixture))
             values.append(score(clean, np.stack(estimates), mixture))
-        return measure_rate(metric, values, None, self.data, split, resamples, scale=1)
+        return measure_rate(values, None, self.data, split, resamples, scale=1)
 
 
 def read_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:
@@ -271,7 +269,7 @@ class Enhancement(Masking):
         alone, by which heads are chosen as in s3prl."""
         metrics = ("pesq", "stoi", "si_sdri") if resamples else ("pesq",)
         return HeadEvaluation(
-            tuple(self.mean_score(split, predicted, metric, resamples) for metric in metrics)
+            {metric: self.mean_score(split, predicted, metric, resamples) for metric in metrics}
         )
 
 
@@ -311,7 +309,8 @@ class Separation(Masking):
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
         """Measure the improvement in SI-SDR (dB) in the better order of the two."""
-        return HeadEvaluation((self.mean_score(split, predicted, "si_sdri", resamples),))
+        score = self.mean_score(split, predicted, "si_sdri", resamples)
+        return HeadEvaluation({"si_sdri": score})
 
 
 # ---- measures, at 16 kHz

@@ -29,7 +29,7 @@ from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
 from speechssl.stats import BootstrapUnits, Interval, draw_counts, interval_ends, mean_interval
-from speechssl.superb.data import HeadEvaluation, Measure
+from speechssl.superb.data import HeadEvaluation
 
 # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
 StatesOf = Callable[[str], Tensor]
@@ -91,7 +91,7 @@ class SpokenTerms:
         actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))
         mtwv = max_term_interval(term_values(scores, truth), units, resamples)
         atwv = mean_interval(actual, units, resamples=resamples)
-        return HeadEvaluation((Measure.of("mtwv", mtwv.percent), Measure.of("atwv", atwv.percent)))
+        return HeadEvaluation({"mtwv": mtwv.percent, "atwv": atwv.percent})
 
     def queries(self, split: str) -> list[Utterance]:
         """List the Q queries that some document contains; the others count in no measure."""

@@ -25,7 +25,8 @@ from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_de
 from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, measure_rate
+from speechssl.stats import Interval
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, measure_rate
 from speechssl.text import spell_letters
 from speechssl.timing import FrameGrid
 
@@ -158,12 +159,11 @@ class Transcription(Task):
 
     def measure_errors(
         self,
-        metric: str,
         truth: Mapping[str, str],
         predicted: Mapping[str, str],
         split: str,
         resamples: int,
-    ) -> Measure:
+    ) -> Interval:
         """Measure the errors in words, or other symbols with spaces between them, pooled over the
         split.
 
@@ -174,7 +174,7 @@ class Transcription(Task):
             words = text.split()
             errors.append(Levenshtein.distance(words, predicted.get(name, "").split()))
             lengths.append(len(words))
-        return measure_rate(metric, errors, lengths, self.data, split, resamples)
+        return measure_rate(errors, lengths, self.data, split, resamples)
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Phones(Transcription):
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure PER, pooled over the split."""
         truth = {u.id: u.phones for u in self.data.splits[split]}
-        return HeadEvaluation((self.measure_errors("per", truth, predicted, split, resamples),))
+        return HeadEvaluation({"per": self.measure_errors(truth, predicted, split, resamples)})
 
 
 @dataclass(frozen=True)
@@ -275,11 +275,11 @@ class Speech(Recurrent):
         """Measure WER of the greedy texts and, with a language model, of those decoded with it,
         pooled over the split."""
         truth = {u.id: spell_letters(u.text) for u in self.data.splits[split]}
-        measures = []
+        measures = {}
         for metric in ("wer", "wer_lm") if self.language_model else ("wer",):
             texts = {name: by_metric[metric] for name, by_metric in predicted.items()}
-            measures.append(self.measure_errors(metric, truth, texts, split, resamples))
-        return HeadEvaluation(tuple(measures))
+            measures[metric] = self.measure_errors(truth, texts, split, resamples)
+        return HeadEvaluation(measures)
 
 
 @dataclass(frozen=True)
@@ -324,9 +324,9 @@ class SlotFilling(Recurrent):
             edits, characters = slot_value_errors(text, truth)
             errors.append(edits)
             lengths.append(characters)
-        f1 = measure_rate("slot_f1", f1_scores, None, self.data, split, resamples)
-        cer = measure_rate("slot_cer", errors, lengths, self.data, split, resamples)
-        return HeadEvaluation((f1, cer))
+        f1 = measure_rate(f1_scores, None, self.data, split, resamples)
+        cer = measure_rate(errors, lengths, self.data, split, resamples)
+        return HeadEvaluation({"slot_f1": f1, "slot_cer": cer})
 
 
 def train_language_model(data: UtteranceSet) -> NgramModel:

@@ -30,7 +30,7 @@ from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_un
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
 from speechssl.stats import Interval, draw_weights, interval_ends
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Measure, Task, random_crops
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, random_crops
 from speechssl.timing import FrameGrid
 
 # number of frames in the window of every TDNN layer, and its dilation
@@ -180,8 +180,7 @@ class Verification(Task):
         eer, cost = verification_intervals(scores, same, first, second, resamples, units.text)
         curve = ErrorCurve.of_scores(scores, same).thin()
         det = {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}
-        measures = (Measure.of("eer", eer.percent), Measure.of("min_dcf", cost))
-        return HeadEvaluation(measures, {"det": det})
+        return HeadEvaluation({"eer": eer.percent, "min_dcf": cost}, {"det": det})
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:

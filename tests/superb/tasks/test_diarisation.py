@@ -82,16 +82,16 @@ def test_the_speech_of_unreadable_recordings_is_missed():
     utterances = task.data.splits["test"]
     predicted = predict_perfectly(utterances)
     del predicted["test-0"]
-    (measure,) = task.evaluate("test", predicted, 0).measures
+    measure = task.evaluate("test", predicted, 0).measures["der"]
     speech = [sum(turn.end - turn.start for turn in u.turns) for u in utterances]
     assert measure.value > 100 * speech[0] / sum(speech)
     assert measure.n == 6
-    assert task.evaluate("test", {}, 0).measures[0].value == pytest.approx(100)
+    assert task.evaluate("test", {}, 0).measures["der"].value == pytest.approx(100)
 
 
 def test_without_resamples_there_is_no_interval():
     task = Diarisation(make_set(), GRID)
-    (measure,) = task.evaluate("test", {}, 0).measures
+    measure = task.evaluate("test", {}, 0).measures["der"]
     assert measure.low == measure.value
     assert measure.high == measure.value
 
@@ -103,10 +103,10 @@ def test_threshold_and_filter_are_chosen_on_dev():
     for name, active in predict_perfectly(task.data.splits["dev"]).items():
         low[name] = 0.25 * active + 0.11 + rng.uniform(0, 0.1, active.shape)
     assert task.threshold == 0.5
-    assert task.evaluate("dev", low, 0).measures[0].value > 99
+    assert task.evaluate("dev", low, 0).measures["der"].value > 99
     tuned = task.tune(low)
     assert tuned.threshold == 0.3
-    assert tuned.evaluate("dev", low, 0).measures[0].value < 10
+    assert tuned.evaluate("dev", low, 0).measures["der"].value < 10
 
 
 def test_perfect_predictions_need_no_filter():

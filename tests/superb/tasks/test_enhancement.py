@@ -6,7 +6,6 @@ import types
 from collections import defaultdict
 from importlib import import_module
 
-import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -215,24 +214,22 @@ def test_enhancement_is_measured_by_pesq_stoi_and_si_sdr(enhanced):
         pesqs.append(pesq_wideband(clean, estimate))
         stois.append(stoi_percent(clean, estimate))
         improvements.append(si_sdr(clean, estimate) - si_sdr(clean, mixture))
-    pesq, stoi, si_sdri = task.evaluate("test", predicted, resamples=100).measures
-    assert pesq.metric == "pesq"
-    assert pesq.value == pytest.approx(np.mean(pesqs))
-    assert stoi.metric == "stoi"
-    assert stoi.value == pytest.approx(np.mean(stois))
-    assert si_sdri.metric == "si_sdri"
-    assert si_sdri.value == pytest.approx(np.mean(improvements))
-    for measure in (pesq, stoi, si_sdri):
+    measures = task.evaluate("test", predicted, resamples=100).measures
+    assert list(measures) == ["pesq", "stoi", "si_sdri"]
+    expected = [np.mean(pesqs), np.mean(stois), np.mean(improvements)]
+    assert [measure.value for measure in measures.values()] == pytest.approx(expected)
+    for measure in measures.values():
         assert measure.low <= measure.value <= measure.high
-    # without resamples PESQ alone, and no interval
-    (dev_measure,) = task.evaluate("test", predicted, resamples=0).measures
-    assert dev_measure.value == pesq.value
-    assert dev_measure.low == pesq.value
-    assert dev_measure.high == pesq.value
+    # without resamples PESQ alone
+    dev_measures = task.evaluate("test", predicted, resamples=0).measures
+    assert list(dev_measures) == ["pesq"]
+    assert dev_measures["pesq"].value == measures["pesq"].value
+    # a missing estimate has the worst value
+    pesqs[1], stois[1], improvements[1] = WORST_PESQ, 0.0, SILENT
     del predicted["test1"]
     measures = task.evaluate("test", predicted, resamples=100).measures
-    assert [measure.n for measure in measures] == [3, 3, 3]
-    assert measures[0].value == pytest.approx(np.mean([pesqs[0], WORST_PESQ, pesqs[2]]))
+    expected = [np.mean(pesqs), np.mean(stois), np.mean(improvements)]
+    assert [measure.value for measure in measures.values()] == pytest.approx(expected)
 
 
 def test_separation_is_measured_in_the_better_order_against_the_mixture(tmp_path):
@@ -243,56 +240,27 @@ def test_separation_is_measured_in_the_better_order_against_the_mixture(tmp_path
         first, second = (read(task.data.root / path) for path in u.sources)
         noise = 0.01 * np.random.default_rng(0).standard_normal(len(mixture)).astype(np.float32)
         predicted[u.id] = np.stack([mixture, second + noise, first + noise])
-    (measure,) = task.evaluate("test", predicted, resamples=50).measures
-    assert measure.metric == "si_sdri"
+    measure = task.evaluate("test", predicted, resamples=50).measures["si_sdri"]
     assert measure.value > 10
     assert measure.low <= measure.value <= measure.high
 
 
-def test_a_missing_estimate_counts_as_silent(tmp_path):
-    """With an estimate of one of three recordings, the mean has two silent ones."""
-    task = make_task(tmp_path, "ss")
-    predicted = {}
-    for u in task.data.splits["test"]:
-        mixture = read(task.data.path(u))
-        predicted[u.id] = np.stack([mixture, mixture, mixture])
-    total = 3 * task.evaluate("test", predicted, 0).measures[0].value
-    total_of_single = 0.0
-    for name, prediction in predicted.items():
-        total_of_single += 3 * task.evaluate("test", {name: prediction}, 0).measures[0].value
-    assert total == pytest.approx(total_of_single - 6 * SILENT)
-
-
-def test_a_set_with_another_number_of_sources_is_refused(tmp_path):
-    two_sources = make_task(tmp_path, "ss").data
-    message = r"train\.jsonl, utterance train0, has 2 sources; name 1"
-    refused(message, Enhancement, two_sources, GRID)
-    one_source = make_task(tmp_path, "se").data
-    refused(r"has 1 sources; name 2", Separation, one_source, GRID)
-
-
-def test_a_hop_that_is_no_multiple_of_the_spectrums_is_refused(tmp_path):
-    data = make_task(tmp_path, "se").data
-    refused("hop", Enhancement, data, FrameGrid(16_000, hop=400, receptive=400))
+def test_other_numbers_of_sources_and_hops_are_refused(tmp_path):
+    one_source, two_sources = (make_task(tmp_path, task).data for task in ("se", "ss"))
+    refused(r"train\.jsonl, utterance train0, has 2 sources", Enhancement, two_sources, GRID)
+    refused("has 1 sources", Separation, one_source, GRID)
+    refused("hop", Enhancement, one_source, FrameGrid(16_000, hop=400, receptive=400))
 
 
 # ---- spectra
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "stft", [Stft(size=512, window=400, hop=160), Stft(size=1024, window=1024, hop=320)]
 )
 @pytest.mark.parametrize("samples", [1, 1601])
-@pytest.mark.filterwarnings("ignore:n_fft")
-def test_spectra_are_librosas_and_are_transformed_back(stft, samples):
-    rng = np.random.default_rng(samples)
-    wave = torch.tensor(rng.standard_normal((2, samples)), dtype=torch.float32)
+def test_spectra_are_transformed_back(stft, samples):
+    wave = torch.randn(2, samples, generator=torch.Generator().manual_seed(samples))
     spectrum = stft.spectrum(wave)
-    sizes = {"n_fft": stft.size, "hop_length": stft.hop, "win_length": stft.window}
-    expected = librosa.stft(wave.numpy(), pad_mode="constant", **sizes)
     assert spectrum.shape == (2, stft.frames(samples), stft.bins)
-    assert np.allclose(spectrum.numpy(), expected.transpose(0, 2, 1), atol=1e-3)
     assert torch.allclose(stft.wave(spectrum, samples), wave, atol=1e-4)
-    padded = torch.nn.functional.pad(wave, (0, 700))
-    assert torch.allclose(stft.spectrum(padded)[:, : stft.frames(samples)], spectrum, atol=1e-4)
