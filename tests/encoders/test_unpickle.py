@@ -50,12 +50,6 @@ def test_a_checkpoint_of_fairseq_is_read_without_fairseq_or_omegaconf(
     assert replace_stand_ins(content["criterion"]) == "default"
 
 
-def test_the_real_omegaconf_is_read(tmp_path):
-    omegaconf = pytest.importorskip("omegaconf")
-    torch.save({"cfg": omegaconf.OmegaConf.create(CFG)}, tmp_path / "x.pt")
-    assert replace_stand_ins(read_pt(tmp_path / "x.pt")["cfg"]) == CFG
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
 @pytest.mark.parametrize("zipped", [True, False])
 def test_tensors_come_back_as_they_are(tmp_path, dtype, zipped):
@@ -113,18 +107,15 @@ def fit(kind=MiniBatchKMeans, dtype=np.float32, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "seed"),
-    [(KMeans, np.float32, 0), (MiniBatchKMeans, np.float64, np.random.RandomState(1))],
-)
-@pytest.mark.parametrize(
     "options",
     [
         *({"compress": (kind, 3)} for kind in ("zlib", "gzip", "bz2", "lzma", "xz")),
         *({"protocol": number} for number in range(6)),
     ],
 )
-def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, seed, options):
-    model = fit(kind, dtype, seed)
+@pytest.mark.parametrize(("kind", "dtype"), [(KMeans, np.float32), (MiniBatchKMeans, np.float64)])
+def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, options):
+    model = fit(kind, dtype, np.random.RandomState(1))
     joblib.dump(model, tmp_path / "km.bin", **options)
     centroids, card = read_centroids(tmp_path / "km.bin")
     assert centroids.dtype == np.float32
@@ -167,21 +158,10 @@ def test_hand_made_pickles_are_refused_in_one_sentence(tmp_path, monkeypatch, co
     assert not (tmp_path / "boom").exists()
 
 
-def fit_and_replace_centres(centres):
-    model = fit()
-    model.cluster_centers_ = centres
-    return model
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (KMeans(3), "KeyError: 'cluster_centers_'"),
-        (DBSCAN(), "it holds DBSCAN, not a KMeans"),
-        (fit_and_replace_centres(np.full((3, 2), np.nan)), r"not finite numbers \(K, D\)"),
-        (fit_and_replace_centres(np.zeros(4)), r"not finite numbers \(K, D\)"),
-    ],
-)
-def test_an_object_that_is_no_codebook_is_refused(tmp_path, value, message):
-    joblib.dump(value, tmp_path / "km.bin")
-    refused(message, read_centroids, tmp_path / "km.bin")
+def test_an_object_that_is_no_codebook_is_refused(tmp_path):
+    broken, flat = fit(), fit()
+    broken.cluster_centers_ = np.full((3, 2), np.nan)
+    flat.cluster_centers_ = np.zeros(4)
+    for value in (KMeans(3), DBSCAN(), broken, flat):
+        joblib.dump(value, tmp_path / "km.bin")
+        refused("km.bin as a fitted KMeans", read_centroids, tmp_path / "km.bin")
