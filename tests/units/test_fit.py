@@ -11,7 +11,7 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.units.codebook import Codebook, load_codebook
-from speechssl.units.features import UnitExtractor, load_matching_features, make_extractor, smooth
+from speechssl.units.features import UnitExtractor, load_matching_features, smooth
 from speechssl.units.fit import fit_units, import_codebook
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import, Transfer
@@ -53,14 +53,8 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     wanted = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "K": 4, "frame_rate": 50.0}
     assert wanted.items() <= card.items()
     assert card["frames"] == sum(map(len, features))
-
-
-def test_a_fitted_codebook_extracts_units(folder, hubert_folder, tmp_path):
-    name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
-    book = fit(folder, name, out, **OPTIONS)
-    samples = read_folder(folder)[2]
-    units = UnitExtractor(load_matching_features(book, name), book).frames(samples)
-    assert np.array_equal(units, make_extractor(load_encoder(name), book).frames(samples))
+    units = UnitExtractor(load_matching_features(book, name), book).frames(read_folder(folder)[2])
+    assert np.array_equal(units, book.assign(torch.from_numpy(features[2])))
 
 
 def test_passages_of_a_corpus_are_sampled(mini_corpus, tmp_path):
@@ -74,14 +68,8 @@ def test_passages_of_a_corpus_are_sampled(mini_corpus, tmp_path):
     # every passage is the one left out, with some seed
     total = sum(map(MFCC_GRID.frames, lengths))
     assert {card["frames"] for card in cards} == {total - MFCC_GRID.frames(n) for n in lengths}
-
-
-def test_a_small_corpus_is_used_whole(mini_corpus, tmp_path):
-    """By default a tenth of the recordings is used, but at least 400 where there are as many."""
-    lengths = (16_000, 24_000, 20_000)
-    card = fit(mini_corpus(lengths), "mfcc", tmp_path / "a.safetensors", clusters=2).card
-    assert card["recordings"] == 3
-    assert card["frames"] == sum(map(MFCC_GRID.frames, lengths))
+    # by default a tenth of the recordings is used, but at least 400 where there are as many
+    assert fit(corpus, "mfcc", tmp_path / "all.safetensors", clusters=2).card["frames"] == total
 
 
 def fit_mfccs(folder, out, **options):
@@ -94,9 +82,8 @@ def test_a_codebook_is_fitted_once_and_no_other_over_it(folder, tmp_path, monkey
     monkeypatch.setattr("speechssl.units.fit.fit_kmeans", None)
     assert fit_mfccs(folder, out).hash == book.hash
     message = r"made from other inputs \({} differs\)"
-    refused(message.format("smooth"), fit_mfccs, folder, out, smooth=3)
-    refused(message.format("K"), fit_mfccs, folder, out, clusters=5)
-    refused(message.format("seed"), fit_mfccs, folder, out, seed=1)
+    for fact, options in (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1})):
+        refused(message.format(fact), fit_mfccs, folder, out, **options)
     write_flac(
         folder / "s0/0.flac", read_folder(folder)[0][::-1]
     )  # other contents of the same name
@@ -134,10 +121,6 @@ def test_a_refused_fit_writes_nothing(
     encoder = encoder or str(hubert_folder("layer"))
     refused(message, fit, tmp_path / source, encoder, tmp_path / "a.safetensors", **options)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_codebook_must_have_its_suffix(folder, tmp_path):
-    refused("must be a file named ..safetensors", fit_mfccs, folder, tmp_path / "km.4")
 
 
 @pytest.mark.slow
@@ -216,7 +199,9 @@ def transfer(voices, old, new, out, **options):
 
 
 @pytest.mark.slow
-def test_a_centroid_becomes_the_mean_of_the_new_encoders_features(voices, old, changed, tmp_path):
+def test_a_centroid_becomes_the_mean_of_the_new_encoders_features(
+    voices, old, changed, tmp_path, monkeypatch
+):
     old_book = load_codebook(old[1])
     book = transfer(voices, old, changed, tmp_path / "new.safetensors")
     units = old_book.assign(encode_voices(load_encoder(old[0]), voices))
@@ -227,16 +212,9 @@ def test_a_centroid_becomes_the_mean_of_the_new_encoders_features(voices, old, c
     assert book.card["agreement"] == round(agreement, 4)
     assert agreement > 0.8
     assert book.equivalents == (book.hash, old_book.hash)
-
-
-@pytest.mark.slow
-def test_a_codebook_is_transferred_once_and_no_other_over_it(
-    voices, old, changed, tmp_path, monkeypatch
-):
-    out = tmp_path / "new.safetensors"
-    book = transfer(voices, old, changed, out)
     monkeypatch.setattr("speechssl.units.transfer.read_audio", None)
-    assert transfer(voices, old, changed, out).hash == book.hash
+    out = tmp_path / "new.safetensors"
+    assert transfer(voices, old, changed, out).hash == book.hash  # as it was made before
     refused(r"made from other inputs \(.*encoder", transfer, voices, old, old[0], out)
 
 
@@ -287,12 +265,6 @@ def test_encoders_that_do_not_fit_are_refused(voices, old, changed, hubert_folde
 # ---- a published codebook
 
 
-def write_joblib(path, width=32):
-    """Write a fitted MiniBatchKMeans of joblib with six centroids."""
-    frames = np.random.default_rng(0).standard_normal((200, width))
-    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(frames), path)
-
-
 def import_joblib(path, out, encoder, layer):
     """Import a codebook, and return it."""
     import_codebook(Import(joblib=path, encoder=encoder, out=out, layer=layer))
@@ -312,18 +284,13 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     assert np.array_equal(
         UnitExtractor(load_matching_features(book, name), book).frames(samples), units
     )
-    card = read_json(out.with_suffix(".card.json"))
-    wanted = {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1}
-    assert wanted.items() <= card.items()
 
 
 @pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
-    path, out = tmp_path / "km.bin", tmp_path / "units.safetensors"
-    name = str(hubert_folder("layer"))
-    write_joblib(path, width=7)
-    message = "have 7 dimensions, the layers of .* 32; give the encoder"
-    refused(message, import_joblib, path, out, name, layer=1)
-    write_joblib(path)
+    path, out, name = tmp_path / "km", tmp_path / "units.safetensors", str(hubert_folder("layer"))
+    frames = np.random.default_rng(0).standard_normal((200, 7))
+    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(frames), path)
+    refused("have 7 dimensions, the layers of .* 32", import_joblib, path, out, name, layer=1)
     refused("has the layers 0 to 2, not 22", import_joblib, path, out, name, layer=22)
     assert not out.exists()
