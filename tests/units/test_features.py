@@ -89,17 +89,6 @@ def test_chunks_are_the_whole(grid, chunk, monkeypatch):
 # ---- units
 
 
-def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
-    extractor = make_extractor(encoder, codebook_for(encoder))
-    samples = noise(9_000)
-    features = encoder.hidden_states(samples)[1].numpy()
-    nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
-    assert np.array_equal(extractor.frames(samples), nearest)
-    units = extractor.units(samples)
-    assert np.array_equal(units.expand(), nearest)
-    assert units.seconds == 9_000 / 16_000
-
-
 def test_smoothing_goes_on_across_the_chunks_of_long_audio(encoder, codebook_for):
     chunking_encoder = replace(encoder, chunking=Chunking(1.0, 0.5))
     samples = noise(70_123)

@@ -162,18 +162,10 @@ def encode_voices(encoder, voices):
 
 @pytest.fixture
 def old(hubert_folder, voices, tmp_path):
-    """Return the folder of an encoder, and a codebook of it in which every centroid is the mean of
-    its frames, as after k-means that has converged."""
-    encoder = load_encoder(hubert_folder("layer"))
-    frames = encode_voices(encoder, voices)
-    centroids = frames[np.random.default_rng(1).choice(len(frames), 4, replace=False)].numpy()
-    for _ in range(100):
-        nearest = Codebook(centroids, {}).assign(frames)
-        means = [frames[torch.from_numpy(nearest == k)].double().mean(0) for k in range(4)]
-        centroids = torch.stack(means).float().numpy()
-    card = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "frame_rate": 50.0}
-    Codebook(centroids, card | {"precision": "fp32"}).save(tmp_path / "old.safetensors")
-    return str(hubert_folder("layer")), tmp_path / "old.safetensors"
+    """Return the folder of an encoder, and a codebook of it."""
+    encoder, out = str(hubert_folder("layer")), tmp_path / "old.safetensors"
+    fit(voices, encoder, out, **OPTIONS)
+    return encoder, out
 
 
 @pytest.fixture
@@ -227,15 +219,8 @@ def test_a_linear_head_keeps_as_many_units_as_means(voices, old, changed, tmp_pa
     features = encode_voices(load_encoder(changed), voices)
     scores = features @ linear.centroids.T + linear.offsets
     np.testing.assert_array_equal(linear.assign(features), scores.argmax(1))
-
-
-@pytest.mark.slow
-def test_a_linear_head_learns_from_distorted_speech(voices, old, changed, tmp_path):
-    options = {"read_out": "linear", "margin": 4}
-    clean = transfer(voices, old, changed, tmp_path / "clean.safetensors", **options)
-    noisy = transfer(voices, old, changed, tmp_path / "noisy.safetensors", distort="g", **options)
-    assert noisy.hash != clean.hash
-    refused("--read-out linear", transfer, voices, old, changed, tmp_path / "x", distort="g")
+    options = {"read_out": "linear", "distort": "g"}
+    assert transfer(voices, old, changed, tmp_path / "g.safetensors", **options).hash != linear.hash
 
 
 def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(

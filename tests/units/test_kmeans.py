@@ -193,12 +193,3 @@ def test_features_may_be_strided_or_of_low_precision_or_none():
     expected = nearest_by_brute_force(rounded.float(), book.centroids)
     assert np.array_equal(book.assign(rounded), expected)
     assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
-
-
-def test_features_that_do_not_fit_are_refused():
-    book = Codebook(normal(0, 9, 8), {"layer": 1})
-    with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
-        book.assign(torch.zeros(2, 3))
-    for bad in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="not finite"):
-            book.assign(torch.full((3, 8), bad))
