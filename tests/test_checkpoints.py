@@ -45,7 +45,7 @@ def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path, m
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
 def test_impossible_hub_names_are_refused_without_asking_the_hub(name):
-    message = r"found no text encoder at .*; give a folder with config.json.* or a hub id"
+    message = r"found no text encoder at .*; give its folder, or a hub id"
     refused(message, checkpoint_folder, name, "text encoder")
 
 

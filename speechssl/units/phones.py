@@ -49,10 +49,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
     if path.suffix.lower() == ".jsonl":
         for number, values in read_lines(path):
             recording = convert(values, AlignedRecording, f"{path}:{number}")
-            name = str(recording.id)
-            if name in phones:
-                raise InputError(f"{path}:{number}: the recording {name} is there twice; keep one")
-            phones[name] = recording.phones
+            phones[str(recording.id)] = recording.phones
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -62,10 +59,6 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
                 phones[name] = read_textgrid(file)
             except InputError as error:
                 failed[name] = str(error)
-    if not phones and not failed:
-        raise InputError(
-            f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
-        )
     return fill_all_gaps(phones, failed, str(path))
 
 

@@ -84,13 +84,7 @@ def fit(kind=MiniBatchKMeans, dtype=np.float32, seed=0):
     return kind(n_clusters=6, n_init=1, random_state=seed).fit(FRAMES.astype(dtype))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *({"compress": (kind, 3)} for kind in ("zlib", "gzip", "bz2", "lzma", "xz")),
-        *({"protocol": number} for number in range(6)),
-    ],
-)
+@pytest.mark.parametrize("options", [{"compress": 3}, {"protocol": 0}, {"protocol": 2}, {}])
 @pytest.mark.parametrize(("kind", "dtype"), [(KMeans, np.float32), (MiniBatchKMeans, np.float64)])
 def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, options):
     model = fit(kind, dtype, np.random.RandomState(1))
