@@ -446,7 +446,7 @@ def read_bundle(name: str) -> Weights:
 def read_file(path: Path) -> Weights:
     """Read a fairseq checkpoint or a torchaudio state dict, which have different names of weights.
     Raises InputError for another file."""
-    content = read_pt(path) if path.suffix != ".safetensors" else {}
+    content = read_pt(path)
     state, settings = _unwrap(content if isinstance(content, Mapping) else {})
     is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
     weights = _without_prefix(state) if is_state else {}

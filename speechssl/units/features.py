@@ -142,11 +142,7 @@ def encoder_features(
 ) -> Features:
     """Return the features of a layer of a loaded encoder. Raises InputError for a layer that it
     does not have, or None."""
-    if layer is None or not 0 <= layer <= encoder.layers:
-        given = "" if layer is None else f", not {layer}"
-        raise InputError(
-            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
-        )
+    layer = encoder.check_layer(layer)
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,

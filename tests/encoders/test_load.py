@@ -453,7 +453,6 @@ def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
         ("no/such-encoder", {}, "no speech encoder at no/such-encoder"),
         ("torchaudio:hubert_base", {}, "choose from .*HUBERT_BASE"),
         (__file__, {}, "test_load.py"),
-        ("", {"precision": "int8"}, "int8"),
         ("", {"device": "nowhere"}, "nowhere"),
         ("", {"device": "cpu", "engine": "openvino"}, "Open"),
     ],

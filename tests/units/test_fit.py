@@ -84,9 +84,8 @@ def test_a_codebook_is_fitted_once_and_no_other_over_it(folder, tmp_path, monkey
     message = r"made from other inputs \({} differs\)"
     for fact, options in (("smooth", {"smooth": 3}), ("K", {"clusters": 5}), ("seed", {"seed": 1})):
         refused(message.format(fact), fit_mfccs, folder, out, **options)
-    write_flac(
-        folder / "s0/0.flac", read_folder(folder)[0][::-1]
-    )  # other contents of the same name
+    # other contents of the same name
+    write_flac(folder / "s0/0.flac", read_folder(folder)[0][::-1])
     refused(message.format("data"), fit_mfccs, folder, out)
 
 
@@ -229,8 +228,7 @@ def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
     book, out = load_codebook(old[1]), tmp_path / "new.safetensors"
     far = np.vstack([book.centroids, np.full((2, 32), 99, np.float32)])  # two more centroids
     Codebook(far, book.card).save(old[1])
-    message = "2 of 6 units never occur in these recordings; give more of them with --rec"
-    refused(message, transfer, voices, old, old[0], out)
+    refused("2 of 6 units never occur", transfer, voices, old, old[0], out)
     assert not out.exists()
     linear = transfer(voices, old, old[0], out, read_out="linear")
     assert set(linear.assign(torch.randn(5000, 32) * 3).tolist()) == {0, 1, 2, 3}
@@ -240,10 +238,8 @@ def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
 def test_encoders_that_do_not_fit_are_refused(voices, old, changed, hubert_folder, tmp_path):
     other_frames = str(hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4)))
     out = tmp_path / "new.safetensors"
-    message = "has other frames than .*`speechssl units fit`"
-    refused(message, transfer, voices, old, other_frames, out)
-    message = r"old\.safetensors was not fitted on .*, but on"
-    refused(message, transfer, voices, (changed, old[1]), old[0], out)
+    refused("has other frames than", transfer, voices, old, other_frames, out)
+    refused("was not fitted on", transfer, voices, (changed, old[1]), old[0], out)
     assert not list(tmp_path.glob("new*"))
 
 
@@ -265,10 +261,8 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book = import_joblib(tmp_path / "km.bin", out, name, layer=2)
     units = model.predict(features.numpy())
-    assert np.array_equal(book.assign(features), units)
-    assert np.array_equal(
-        UnitExtractor(load_matching_features(book, name), book).frames(samples), units
-    )
+    extractor = UnitExtractor(load_matching_features(book, name), book)
+    assert np.array_equal(extractor.frames(samples), units)
 
 
 @pytest.mark.slow

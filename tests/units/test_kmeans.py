@@ -96,11 +96,6 @@ def test_kmeans_finds_the_clusters():
     assert other.hash != book.hash
 
 
-def test_fewer_frames_than_clusters_are_refused():
-    wanted = "3 frames of speech cannot make 4 clusters; give fewer --clusters"
-    refused(wanted, fit_kmeans, [np.zeros((3, 2))], 4, CARD)
-
-
 # ---- files
 
 
@@ -182,14 +177,3 @@ def test_standardised_clusters_ignore_a_dimension_of_huge_variance():
     distances = np.square((frames / scale)[:, None] - (book.centroids * scale)[None]).sum(-1)
     units = book.assign(torch.from_numpy(frames))
     assert (units == distances.argmin(1)).mean() > 0.999
-
-
-def test_features_may_be_strided_or_of_low_precision_or_none():
-    book = Codebook(normal(0, 9, 8), {"layer": 1})
-    features = torch.from_numpy(normal(1, 50, 16))
-    strided = features[:, ::2]
-    assert np.array_equal(book.assign(strided), nearest_by_brute_force(strided, book.centroids))
-    rounded = features[:, :8].bfloat16()
-    expected = nearest_by_brute_force(rounded.float(), book.centroids)
-    assert np.array_equal(book.assign(rounded), expected)
-    assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)

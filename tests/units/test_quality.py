@@ -129,9 +129,9 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
         ("a.TextGrid", "no grid"),
     ],
 )
-def test_a_bad_alignment_is_named(tmp_path, name, content):
+def test_a_bad_alignment_is_named(folder, tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    refused(name, read_alignment, tmp_path / name)
+    refused(name, evaluate, folder, alignment=tmp_path / name)
 
 
 # ---- the same text by several speakers
