@@ -221,7 +221,7 @@ def make_config(
     InputError where a property is not stated and cannot be assumed, KeyError where a weight is
     missing.
     """
-    shapes = []
+    shapes: list[torch.Size] = []
     while f"{CONV}{len(shapes)}.conv.weight" in state:
         shapes.append(state[f"{CONV}{len(shapes)}.conv.weight"].shape)  # (C', C, K)
     kernels = tuple(kernel for _, _, kernel in shapes)

@@ -11,30 +11,17 @@ import pytest
 import soundfile
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
 from speechssl.encoders.export import relative_errors
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.s3prl import import_hub, register, run, upstreams
 
-from ..conftest import SIZES
 from ..files import refused
 from .conftest import noise
 
 pytest.importorskip("s3prl")
 pytest.importorskip("tensorboardX")  # which s3prl's programs need
-
-
-@pytest.fixture(scope="module")
-def wav2vec2_folder(tmp_path_factory):
-    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
-    places = {"num_conv_pos_embeddings": 5, "num_conv_pos_embedding_groups": 4}
-    folder = tmp_path_factory.mktemp("wav2vec2")
-    torch.manual_seed(0)
-    Wav2Vec2Model(Wav2Vec2Config(**SIZES | front | places)).save_pretrained(folder)
-    Wav2Vec2FeatureExtractor(sampling_rate=16_000, do_normalize=True).save_pretrained(folder)
-    return folder
 
 
 def encode_by_s3prl(upstream, samples):
@@ -56,9 +43,10 @@ def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     assert upstream.width == ours.width
 
 
-def test_the_grid_is_found_where_s3prl_misstates_the_hop(wav2vec2_folder):
-    ours = load_encoder(wav2vec2_folder)
-    upstream = load_encoder(f"s3prl:hf_wav2vec2_custom@{wav2vec2_folder}")
+def test_the_grid_is_found_where_s3prl_misstates_the_hop(hubert_folder):
+    front = {"conv_dim": (16,) * 3, "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
+    folder = hubert_folder("layer", **front, num_feat_extract_layers=3)
+    ours, upstream = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
     assert upstream.grid.hop == 5 * 8 * 4
     assert upstream.grid.receptive == 10 + 7 * 5 + 3 * 40
     assert upstream.grid == ours.grid

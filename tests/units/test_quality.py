@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import entropy
 
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units import measures
@@ -25,10 +26,6 @@ GRID = FrameGrid(16_000, 320, 400)
 # ---- purity
 
 
-def binary_entropy(p):
-    return -(p * math.log(p) + (1 - p) * math.log(1 - p))
-
-
 def test_purities_and_pnmi_are_those_by_hand():
     phones = np.repeat([0, 1], [30, 10])
     for units, expected in ((np.zeros(40, int), [0.75, 1, 0]), (phones * 7 + 3, [1, 1, 1])):
@@ -36,8 +33,8 @@ def test_purities_and_pnmi_are_those_by_hand():
         assert list(purity.values()) == pytest.approx(expected)
     # unit 4: phones 0, 0, 1; unit 9: phone 1 alone
     purity = measures.purity([np.array([4, 4, 4, 9, 9, 9])], [np.array([0, 0, 1, 1, 1, 1])])
-    phone_entropy = binary_entropy(1 / 3)
-    conditional_entropy = binary_entropy(2 / 3) / 2  # H(phone | unit): only unit 4 has some
+    phone_entropy = entropy([1 / 3, 2 / 3])
+    conditional_entropy = entropy([2 / 3, 1 / 3]) / 2  # H(phone | unit): only unit 4 has some
     pnmi = 1 - conditional_entropy / phone_entropy
     assert list(purity.values()) == pytest.approx([5 / 6, 5 / 6, pnmi])
     single_phone = measures.purity([np.arange(3)], [np.zeros(3, int)])
