@@ -30,6 +30,18 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 SETTINGS = ("*.json", "*.txt", "*.model", "*.jinja", "*.npz", "*.npy")
 # OWNER/NAME; the oldest models of the hub have a NAME alone (bert-base-uncased)
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_WEIGHTS_FILE = "model.safetensors or pytorch_model.bin"
+_SPEECH = f"config.json, preprocessor_config.json and {_WEIGHTS_FILE}"
+_TEXT = f"config.json, tokenizer.json or the vocabulary, and {_WEIGHTS_FILE}"
+# What a folder of each kind of model must hold, for messages.
+FILES = {
+    "speech encoder": _SPEECH,
+    "text encoder": _TEXT,
+    "reader": _TEXT,
+    "language model": f"config.json and {_WEIGHTS_FILE}",
+    "codebook": "a codebook (.safetensors) and its card (.card.json)",
+    "recogniser": f"{_SPEECH}, and the tokeniser's files",
+}
 
 
 def models_root() -> Path:
@@ -42,7 +54,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     """Find the folder of one Hugging Face model: a local folder, one below `models_root`, or the
     hub's snapshot in its cache.
 
-    name: a folder, or OWNER/NAME on the hub; what: the kind of the model, such as text encoder;
+    name: a folder, or OWNER/NAME on the hub; what: the kind of the model, a key of FILES;
     otherwise: text for the message that names what else could be given. $HF_HUB_OFFLINE is
     respected. Raises InputError, which says where the model was looked for, and how to get it
     there.
@@ -50,10 +62,9 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if Path(name).is_dir():
         return Path(name)
     name = str(name)
+    give_folder = f"give a folder with {FILES[what]}{otherwise}"
     if not _is_hub_name(name):
-        raise InputError(
-            f"found no {what} at {name}; give its folder{otherwise}, or a hub id (OWNER/NAME)"
-        )
+        raise InputError(f"found no {what} at {name}; {give_folder}, or a hub id (OWNER/NAME)")
     if folder := _find_in_models(name):
         return folder
     try:
@@ -63,7 +74,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
         raise InputError(
             f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
             f"download it where there is a network (`hf download {name} --local-dir {place}`), "
-            f"or give a folder{otherwise}"
+            f"or {give_folder}"
         ) from reason
 
 

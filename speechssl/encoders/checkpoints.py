@@ -119,12 +119,9 @@ KERNELS = (10, 3, 3, 3, 3, 2, 2)  # of the front end's convolutions
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 HEAD_WIDTH = 64
 MAX_DISTANCE = 800  # WavLM's largest relative position, in frames
-# Names of the layer norms of the front end from the second convolution on, in torchaudio and
-# fairseq.
-LAYER_NORM = re.escape(CONV) + r"[1-9]\d*\.(layer_norm|2\.1)\.weight"
 # Names of weights, from whose shapes the architecture is read.
 POSITIONS = "encoder.pos_conv_embed.conv.parametrizations.weight.original1"
-FEED_FORWARD = "encoder.layers.0.feed_forward.intermediate_dense.weight"
+PROJECTION = "feature_projection.projection."
 
 
 @dataclass(frozen=True)
@@ -138,6 +135,7 @@ class Architecture:
     pre_norm: bool | None = None
     normalise: bool | None = None  # zero mean and unit variance over the utterance first
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
+    norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
 
     def override(self, other: Architecture) -> Architecture:
@@ -195,6 +193,7 @@ class TorchaudioArguments:
     """These arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) do not follow from
     the weights."""
 
+    extractor_mode: str
     encoder_num_heads: int
     encoder_layer_norm_first: bool
     extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
@@ -207,27 +206,30 @@ class TorchaudioArguments:
             strides=tuple(stride for _, _, stride in layers) if layers else STRIDES,
             heads=self.encoder_num_heads,
             pre_norm=self.encoder_layer_norm_first,
+            norm=self.extractor_mode.removesuffix("_norm"),
             max_distance=self.encoder_max_distance,
         )
 
 
 def make_config(
-    stated: Architecture, norm: str, state: Mapping[str, torch.Tensor], where: str
+    stated: Architecture, state: Mapping[str, torch.Tensor], where: str
 ) -> tuple[Any, bool, list[str]]:
     """Return the configuration of transformers, whether the input is normalised, and the
     assumptions in words.
 
-    norm: of the front end, group or layer. state: weights under Hugging Face's names. Raises
-    InputError where a property is not stated and cannot be assumed, KeyError where a weight is
-    missing.
+    state: weights under Hugging Face's names. Raises InputError where a property is not stated and
+    cannot be assumed.
     """
-    shapes: list[torch.Size] = []
+    shapes: list[tuple[int, ...]] = []
     while f"{CONV}{len(shapes)}.conv.weight" in state:
-        shapes.append(state[f"{CONV}{len(shapes)}.conv.weight"].shape)  # (C', C, K)
+        shapes.append(read_shape(state, f"{CONV}{len(shapes)}.conv.weight", where))  # (C', C, K)
     kernels = tuple(kernel for _, _, kernel in shapes)
-    width, _ = state["feature_projection.projection.weight"].shape
-    _, group_width, positions_kernel = state[POSITIONS].shape
-    feed_forward_width, _ = state[FEED_FORWARD].shape
+    width, _ = read_shape(state, PROJECTION + "weight", where)
+    _, group_width, positions_kernel = read_shape(state, POSITIONS, where)
+    feed_forward_width, _ = read_shape(
+        state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where
+    )
+    norm = stated.norm or "group"
     assumptions = []
     strides = stated.strides
     if strides is None and kernels == KERNELS:
@@ -259,7 +261,7 @@ def make_config(
     if stated.model_type == "wavlm":
         if stated.max_distance is None:
             assumptions.append(f"relative positions up to {MAX_DISTANCE} frames")
-        buckets, _ = state["encoder.layers.0.attention.rel_attn_embed.weight"].shape
+        buckets, _ = read_shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)
         relative = {
             "num_buckets": buckets,
             "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
@@ -284,6 +286,17 @@ def make_config(
         **relative,
     )
     return config, normalise, assumptions
+
+
+def read_shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
+    """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a linear map. Raises
+    InputError for a weight that is missing or has other axes."""
+    axes = 3 if "conv" in name else 2
+    if name not in state or state[name].ndim != axes:
+        raise InputError(
+            f"{where} lacks the weight {name} of {axes} axes; fetch or make the checkpoint again"
+        )
+    return tuple(state[name].shape)
 
 
 # Names of a setting in Hugging Face's config, torchaudio's arguments, and fairseq's model; "" where
@@ -364,31 +377,46 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     overrides: properties that the user states, which take precedence. Raises InputError when
     weights are missing or left over, or a property is not stated and cannot be assumed.
     """
+    where = weights.where
     stated = overrides.override(weights.stated)
-    has_layer_norms = any(re.fullmatch(LAYER_NORM, name) for name in weights.state)
-    norm = "layer" if has_layer_norms else "group"
-    state = rename(_split_projections(weights.state), weights.kind, norm)
+    norm = _norm_of(set(weights.state), stated.norm)
+    state = _split_projections(weights.state)
+    state = rename(state, weights.kind, norm or "group")
+    # fairseq has no projection between equal widths
+    width, _ = read_shape(state, "encoder.layers.0.attention.q_proj.weight", where)
+    if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
+        state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
     no_mask = [] if MASK in state else [NO_MASK]
+    state.setdefault(MASK, torch.zeros(width))
+    config, normalise, assumptions = make_config(replace(stated, norm=norm), state, where)
+    # at 0 the model would have no mask embedding
+    config.mask_time_prob = config.mask_time_prob or 0.05
     from transformers import AutoModel  # slow to import
 
+    copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
     try:
-        config, normalise, assumptions = make_config(stated, norm, state, weights.where)
-        # at 0 the model would have no mask embedding
-        config.mask_time_prob = config.mask_time_prob or 0.05
-        state.setdefault(MASK, torch.zeros(config.hidden_size))
-        copies = {name: x.detach().to(torch.float32, copy=True) for name, x in state.items()}
         # on "meta" no weight is initialised, so none can be missed by load_state_dict
         with torch.device("meta"):
             model = AutoModel.from_config(config, dtype=torch.float32)
         model.load_state_dict(copies, assign=True)
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        # a weight is missing or has another shape
+    except Exception as error:
+        # torch and transformers raise many kinds for shapes that do not fit
         reason = " ".join(str(error).split())[:160]
         raise InputError(
-            f"{weights.where} does not have the weights of a HuBERT, wav2vec 2.0 or WavLM "
-            f"({reason}); fetch or make it again"
+            f"{where} does not have the weights of a {config.model_type} model ({reason}); fetch "
+            "or make it again"
         ) from error
     return model.eval().requires_grad_(False), normalise, assumptions + no_mask
+
+
+def _norm_of(names: set[str], stated: str | None) -> str | None:
+    """Return the norm of the front end, group or layer. It follows from the names of the weights,
+    except for a front end of one convolution, which has the same names in both cases."""
+    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
+        return "layer"
+    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
+        return "layer" if CONV + "1.layer_norm.weight" in names else "group"
+    return stated
 
 
 def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -446,7 +474,7 @@ def read_bundle(name: str) -> Weights:
 def read_file(path: Path) -> Weights:
     """Read a fairseq checkpoint or a torchaudio state dict, which have different names of weights.
     Raises InputError for another file."""
-    content = read_pt(path)
+    content = read_pt(path) if path.suffix != ".safetensors" else {}
     state, settings = _unwrap(content if isinstance(content, Mapping) else {})
     is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
     weights = _without_prefix(state) if is_state else {}

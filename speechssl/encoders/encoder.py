@@ -10,6 +10,7 @@ Letters: N samples, T frames, L layers, D width.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,7 +126,7 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self.check_layer(layer)
+        self._check(layer)
         for states in self._pieces(samples, [layer]):
             yield states[0]
 
@@ -142,7 +143,7 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of several recordings. With `batches` they stay on the GPU."""
-        self.check_layer(layer)
+        self._check(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
@@ -156,13 +157,11 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def check_layer(self, layer: int | None) -> int:
-        """Return the layer. Raises InputError for one that the encoder does not have, or None."""
-        if layer is None or not 0 <= layer <= self.layers:
+    def _check(self, layer: int) -> None:
+        if not 0 <= operator.index(layer) <= self.layers:
             raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one (--layer)"
+                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
             )
-        return layer
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """Return the input of the model: (N,) float32, normalised if the encoder requires it.
@@ -248,6 +247,15 @@ def _tensor(samples: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.require(samples, np.float32, ["C", "W"]))
 
 
+@dataclass
+class Memory:
+    """A memory holds the layers that a `SharedEncoder` computed of its last samples."""
+
+    samples: np.ndarray
+    all_layers: torch.Tensor | None = None  # (L + 1, T, D)
+    pieces: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # by layer
+
+
 class SharedEncoder:
     """Systems share one encoder: every thread remembers the last array that it encoded, so that the
     array is encoded once. All other attributes are those of the encoder."""
@@ -264,9 +272,9 @@ class SharedEncoder:
     def hidden_states(self, samples: np.ndarray) -> torch.Tensor:
         """Return all layers, (L + 1, T, D), of samples (N,) float32 at 16 kHz."""
         memory = self._remember(samples)
-        if "all" not in memory:
-            memory["all"] = self.inner.hidden_states(samples)
-        return memory["all"]
+        if memory.all_layers is None:
+            memory.all_layers = self.inner.hidden_states(samples)
+        return memory.all_layers
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer, (T, D), of samples (N,) float32 at 16 kHz."""
@@ -282,20 +290,20 @@ class SharedEncoder:
         memory = self._remember(samples)
         size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
         is_cheap = layer == inner.layers and size <= REMEMBERED_BYTES
-        if is_cheap or "all" in memory:
+        if is_cheap or memory.all_layers is not None:
             yield self.hidden_states(samples)[layer]
             return
-        if layer not in memory:
-            memory[layer] = list(inner.stream(samples, layer))
-        yield from memory[layer]
+        if layer not in memory.pieces:
+            memory.pieces[layer] = list(inner.stream(samples, layer))
+        yield from memory.pieces[layer]
 
-    def _remember(self, samples: np.ndarray) -> dict[int | str, Any]:
-        """Return what this thread has computed of the samples: the pieces of a layer under its
-        number, (T_i, D) each, and all layers, (L + 1, T, D), under "all"."""
-        if getattr(self.last, "samples", None) is not samples:
-            self.last.samples = samples
-            self.last.memory = {}
-        return self.last.memory
+    def _remember(self, samples: np.ndarray) -> Memory:
+        """Return what this thread knows of the samples."""
+        memory: Memory | None = getattr(self.last, "memory", None)
+        if memory is None or memory.samples is not samples:
+            memory = Memory(samples)
+            self.last.memory = memory
+        return memory
 
 
 def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:

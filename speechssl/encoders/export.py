@@ -54,7 +54,8 @@ def convert_encoder(o: Convert) -> None:
     card = convert(o.source, o.out, o.to, Architecture(o.strides, o.heads, pre_norm))
     for layer, error in enumerate(card["largest_errors"]):
         print(f"layer {layer:>3}  relative error {error:.1e}")
-    print(f"{o.out}: {card['what']}, {card['made_from']['hash']}")
+    note = f", {card['note']}" if "note" in card else ""
+    print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{note}")
 
 
 def convert(
@@ -88,7 +89,7 @@ def convert(
         elif kind == "torchaudio":
             _write_torchaudio(checkpoint, written, card)
         else:
-            _write_fairseq(checkpoint, written)
+            _write_fairseq(checkpoint, written, card)
         card["largest_errors"] = _verify(source, checkpoint, written, kind)
         if is_folder:
             card["files"] = file_hashes(written)
@@ -164,10 +165,21 @@ def _write_torchaudio(checkpoint: Checkpoint, written: Path, card: dict[str, Any
     write_json(_card_file(written, "torchaudio"), card)  # needed to read the file
 
 
-def _write_fairseq(checkpoint: Checkpoint, written: Path) -> None:
-    """Write the `.pt` of fairseq."""
+def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
+    """Write the `.pt` of fairseq. Its models have no projection between equal widths: an identity
+    is left out, any other projection is noted in the card."""
+    config: Any = checkpoint.model.config
     state = _rename_weights(checkpoint, "fairseq")
-    settings = make_fairseq_settings(checkpoint.model.config, checkpoint.normalise)
+    if config.conv_dim[-1] == config.hidden_size:
+        weight, bias = state["post_extract_proj.weight"], state["post_extract_proj.bias"]
+        if torch.equal(weight, torch.eye(len(weight))) and not bias.any():
+            del state["post_extract_proj.weight"], state["post_extract_proj.bias"]
+        else:
+            card["note"] = (
+                "fairseq's own models have no projection between equal widths, and will not take "
+                "this one"
+            )
+    settings = make_fairseq_settings(config, checkpoint.normalise)
     torch.save({"args": None, "cfg": settings, "model": state}, written)
 
 

@@ -21,6 +21,7 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
-from speechssl.errors import InputError, MissingExtra
+from speechssl.errors import InputError, MissingExtra, first_line
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -94,9 +95,15 @@ def save_hama(model: Conformer, folder: Path) -> None:
 
 
 def read_folder(folder: Path) -> Conformer:
-    """Read what `save_hama` wrote."""
+    """Read what `save_hama` wrote. Raises InputError where it is damaged."""
     model = Conformer()
-    model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    try:
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            "encoder again"
+        ) from error
     return model.eval().requires_grad_(False)
 
 

@@ -74,6 +74,7 @@ DECISIVE = (
     "feat_extract_activation",
 )
 OTHER_SOURCES = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # for messages
+PRECISIONS = ("fp32", "bf16")
 # Parameters of a model for which OpenVINO may be faster than torch; HuBERT base has 94 million.
 LARGE = 50_000_000
 
@@ -132,6 +133,8 @@ def as_encoder(
     device, on_cpu = _find_device(device)
     if precision == "auto":
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
+    if precision not in PRECISIONS:
+        raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
     model: Any = checkpoint.model
     config = model.config
     is_whisper = config.model_type == "whisper"
@@ -262,8 +265,13 @@ def load_checkpoint(
         note = f"{len(loaded.left_out)} weights are not the encoder's ({names})"
         _note_once(str(name), f"{loaded.name}: {note}")
     if loaded.assumptions:
-        assumed = ", ".join(loaded.assumptions)
-        _note_once(str(name), f"{loaded.name} does not state all settings; assumed: {assumed}")
+        note = f"does not state all settings; assumed: {', '.join(loaded.assumptions)}"
+        if any(x.endswith("normalised") for x in loaded.assumptions):
+            note += (
+                '; if its authors say otherwise, state "do_normalize" in a '
+                "preprocessor_config.json beside it (`speechssl convert --to huggingface`)"
+            )
+        _note_once(str(name), f"{loaded.name} {note}")
     return loaded
 
 
@@ -277,10 +285,11 @@ def find_encoder(name: str | Path) -> str | Path:
     """Return the encoder in a folder of models or a shipped set of this name; else the name
     itself."""
     for models in (Path(name), SHIPPED / str(name)):
-        for folder in (models, models / "encoder"):
-            if (folder / "config.json").is_file():
-                return folder
-    return name
+        is_encoder = (models / "config.json").is_file()
+        if not is_encoder and (models / "encoder" / "config.json").is_file():
+            return models / "encoder"
+    is_shipped = (SHIPPED / str(name) / "config.json").is_file()
+    return SHIPPED / str(name) if is_shipped else name
 
 
 def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
@@ -379,8 +388,10 @@ def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
         # data2vec has layer norms, and no such setting
         normalise = getattr(config, "feat_extract_norm", "layer") == "layer"
         return normalise, [f"input {'' if normalise else 'not '}normalised"]
-    content = read_json(files[0])
-    extractor = content.get("feature_extractor", content)
+    content: Any = read_json(files[0])
+    extractor = content.get("feature_extractor", content) if isinstance(content, dict) else None
+    if not isinstance(extractor, dict):
+        raise InputError(f"cannot read the settings in {files[0]}; correct it")
     rate = extractor.get("sampling_rate", SAMPLE_RATE)
     if rate != SAMPLE_RATE:
         raise InputError(

@@ -148,17 +148,27 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
         except (RuntimeError, ValueError, AssertionError):  # too short for the upstream
             return 0
 
-    width = max(2 * upstream.get_downsample_rates("hidden_states"), 1280)  # of the search
-
     def find_next_length(start: int) -> int:
         """Return the smallest length above `start` that has more frames."""
+        frames = count_frames(start)
+        width = 2 * SAMPLE_RATE  # of the search
+        for smaller_width in (640, 320, 160):
+            if count_frames(start + smaller_width) > frames:
+                width = smaller_width
         lengths = range(start, start + width)
-        return start + bisect.bisect_right(lengths, count_frames(start), key=count_frames)
+        return start + bisect.bisect_right(lengths, frames, key=count_frames)
 
-    long_enough = next((n for n in (4_000, 16_000) if count_frames(n)), 48_000)
-    length = find_next_length(long_enough)  # it has one frame more than `length` - 1
+    # `length` has one frame more than `length` - 1. Most front ends see 25 ms (400 samples),
+    # unpadded, so that the first guess is right.
+    hop = upstream.get_downsample_rates("hidden_states")
+    length = 400 + 10 * hop
     frames = count_frames(length)
-    hop = find_next_length(length) - length
+    if count_frames(length - 1) + 1 != frames:
+        long_enough = next((n for n in (4_000, 16_000) if count_frames(n)), 48_000)
+        length = find_next_length(long_enough)
+        frames = count_frames(length)
+    if count_frames(length + hop) != frames + 1 or count_frames(length + hop - 1) != frames:
+        hop = find_next_length(length) - length
     grid = FrameGrid(SAMPLE_RATE, hop, receptive=length - (frames - 1) * hop)
     offsets = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
     fits = all(grid.frames(length + n) == count_frames(length + n) for n in offsets)
@@ -277,7 +287,12 @@ class UpstreamExpert(nn.Module):
 
     def __init__(self, ckpt: str | None, precision: str = "fp32", **_: Any) -> None:
         super().__init__()
-        self.encoder = load_encoder(str(ckpt), precision)
+        if ckpt is None:
+            raise InputError(
+                "the upstream speechssl needs an encoder; give its folder or name "
+                "as path_or_url, or with -k"
+            )
+        self.encoder = load_encoder(ckpt, precision)
 
     def get_downsample_rates(self, key: str | None = None) -> int:
         """Return the number of samples a frame, which is the same for every layer."""

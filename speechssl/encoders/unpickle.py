@@ -8,7 +8,10 @@ else is refused.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import pickle
 import re
 import tarfile
@@ -184,6 +187,14 @@ def replace_stand_ins(value: Any) -> Any:
 # ---- codebooks of joblib: a pickle of the estimator, in which every array is a wrapper followed by
 # the bytes of the array
 
+# first bytes of a compressed file -> function that decompresses it
+DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
+    b"\x1f\x8b": gzip.decompress,
+    b"BZ": bz2.decompress,
+    b"\xfd7zXZ": lzma.decompress,
+    b"]\x00": lzma.decompress,
+    b"\x78": zlib.decompress,
+}
 ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 
 
@@ -192,8 +203,10 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
     InputError for a file that is no fitted KMeans or MiniBatchKMeans."""
     try:
         packed = path.read_bytes()
-        is_compressed = packed.startswith(b"\x78")  # by zlib, joblib's default
-        content = zlib.decompress(packed) if is_compressed else packed
+        content = packed
+        for first_bytes, decompress in DECOMPRESSORS.items():
+            if packed.startswith(first_bytes):
+                content = decompress(packed)
         estimator = Restricted(io.BytesIO(content), encoding="latin-1").load()
         kind = type(estimator).__name__
         if kind not in ESTIMATORS:

@@ -142,7 +142,11 @@ def encoder_features(
 ) -> Features:
     """Return the features of a layer of a loaded encoder. Raises InputError for a layer that it
     does not have, or None."""
-    layer = encoder.check_layer(layer)
+    if layer is None or not 0 <= layer <= encoder.layers:
+        given = "" if layer is None else f", not {layer}"
+        raise InputError(
+            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
+        )
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,
@@ -271,21 +275,21 @@ def make_extractor(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     return UnitExtractor(load_matching_features(codebook, encoder), codebook)
 
 
+def compute_one_hot(extractor: UnitExtractor, samples: np.ndarray) -> torch.Tensor:
+    """Return the units of samples (N,) as one-hot vectors (T, K)."""
+    units = torch.from_numpy(extractor.frames(samples))
+    return torch.nn.functional.one_hot(units, extractor.codebook.size).float()
+
+
 def make_unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
     """Make an encoder with one layer, (T, K): the units that an extractor gives, as one-hot
     vectors, so that heads of SUPERB show what units keep and what they lose."""
-    size = extractor.codebook.size
-
-    def compute(samples: np.ndarray) -> torch.Tensor:
-        units = torch.from_numpy(extractor.frames(samples))
-        return torch.nn.functional.one_hot(units, size).float()
-
     return SpeechEncoder(
         name=f"units of {extractor.codebook.name}",
-        engine=FunctionEngine(compute),
+        engine=FunctionEngine(partial(compute_one_hot, extractor)),
         grid=extractor.grid,
         layers=0,
-        width=size,
+        width=extractor.codebook.size,
         normalise=False,
         hash=hash_json(extractor.card),
     )
@@ -392,7 +396,9 @@ def refuse_if_all_failed(
     report_set_aside(failed, what)
     if len(failed) == len(recordings):
         reason = next(iter(failed.values()), "there are none")
-        raise InputError(f"no recording can be used for {what} ({reason}); give others")
+        raise InputError(
+            f"none of {len(failed)} recordings can be used for {what} ({reason}); give others"
+        )
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:

@@ -97,7 +97,8 @@ def same_text(
     that a pair with the same text is nearer than a pair with different texts), the number of
     `pairs` with the same text, and the sampled `distances`, (same, other). It is computed from all
     pairs of recordings by different speakers, or from PAIRS of them, sampled by the seed. Groups
-    that share no text have no row.
+    that share no text have no row. Raises ValueError where no two speakers say one text in common
+    and another text as well.
     """
     rng = np.random.default_rng(seed)
     text_of, speaker_of = np.array(texts), np.array(speakers)
@@ -126,6 +127,8 @@ def same_text(
                 "distances": (same, other),
             }
         )
+    if not rows:
+        raise ValueError("no text is spoken by two speakers, who say another text as well")
     return rows
 
 

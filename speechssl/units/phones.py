@@ -41,14 +41,18 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
 
     path: a .jsonl of {"id", "phones": [[name, start, end], ...]}, a .TextGrid, or a folder of them,
     in which the id is the path below the folder without its suffix. Recordings whose phones cannot
-    be used are listed and left out. Raises InputError for a file that cannot be read.
+    be used are listed and left out. Raises InputError for a file that cannot be read, and where no
+    recording can be used.
     """
     phones: dict[str, Sequence[Phone]] = {}
     failed: dict[str, str] = {}
     if path.suffix.lower() == ".jsonl":
         for number, values in read_lines(path):
             recording = convert(values, AlignedRecording, f"{path}:{number}")
-            phones[str(recording.id)] = recording.phones
+            name = str(recording.id)
+            if name in phones:
+                raise InputError(f"{path}:{number}: the recording {name} is there twice; keep one")
+            phones[name] = recording.phones
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
@@ -58,6 +62,10 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
                 phones[name] = read_textgrid(file)
             except InputError as error:
                 failed[name] = str(error)
+    if not phones and not failed:
+        raise InputError(
+            f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"
+        )
     return fill_all_gaps(phones, failed, str(path))
 
 
@@ -78,13 +86,15 @@ def fill_all_gaps(
     phones: Mapping[str, Sequence[Phone]], failed: dict[str, str], where: str
 ) -> dict[str, list[Phone]]:
     """Apply `fill_gaps` to the phones of all recordings. Those whose phones cannot be used are
-    added to `failed`, which is listed."""
+    added to `failed`, which is listed. Raises InputError where none can be used."""
     filled: dict[str, list[Phone]] = {}
     for name, phones_of_recording in phones.items():
         try:
             filled[name] = fill_gaps(phones_of_recording)
         except ValueError as error:
             failed[name] = f"{where}: of {name} {error}"
+    if failed and not filled:
+        raise InputError(next(iter(failed.values())))
     report_set_aside(failed, f"phones of {where}")
     return filled
 

@@ -107,7 +107,7 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     def encode(recording: Recording) -> RunLength:
         return extractor.units(read_audio(recording.path))
 
-    encoded = encode_each(pool, encode, recordings, len(recordings), "units")
+    encoded = encode_each(pool, encode, recordings, len(recordings), "quality of units")
     units = {recording.id: runs for recording, runs in encoded}
     sequences = list(units.values())
     size = extractor.codebook.size
@@ -163,11 +163,18 @@ def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
     speakers: dict[str, set[str]] = {}
     for line in list(labelled.values())[: o.first]:
         speakers.setdefault(line.text, set()).add(line.speaker)
-    if len(speakers) < 2 or max(map(len, speakers.values())) < 2:
-        raise InputError(
-            f"{o.source} has no text by two speakers beside another text; list several texts, each "
-            "by several speakers, or give the folder of the recordings"
-        )
+    if len(speakers) < 2:
+        raise cannot_compare(o.source, "there is only one text")
+    if max(map(len, speakers.values())) < 2:
+        raise cannot_compare(o.source, "no text is spoken by two speakers")
+
+
+def cannot_compare(source: Path, why: str) -> InputError:
+    """Make the error of a list whose texts and speakers allow no comparison."""
+    return InputError(
+        f"{source}: {why}; list several texts, each by several speakers, or give the folder of "
+        "the recordings, to measure what needs neither"
+    )
 
 
 def _list_recordings(
@@ -181,6 +188,8 @@ def _list_recordings(
         recordings = list_recordings(o.source)
     else:
         recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
+    if not recordings:
+        raise InputError(f"{o.source} has no recording in its split; give another --split")
     return recordings[: o.first]
 
 
@@ -198,8 +207,8 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
         aligned = read_alignment(o.alignment)
         if not any(r.id in aligned for r in recordings):
             raise InputError(
-                f"{o.alignment} has phones of no recording of {o.source}; give a .jsonl or "
-                "TextGrids with their ids"
+                f"{o.alignment} has no recording of {o.source} (its first id is "
+                f"{next(iter(aligned))}); make the ids match"
             )
         phones |= aligned
     return phones
@@ -320,7 +329,10 @@ def _measure_list(
     texts = [labelled[name].text for name in names]
     speakers = [labelled[name].speaker for name in names]
     groups = [labelled[name].group for name in names]
-    rows = same_text(sequences, texts, speakers, groups, o.seed)
+    try:
+        rows = same_text(sequences, texts, speakers, groups, o.seed)
+    except ValueError as error:
+        raise cannot_compare(o.source, str(error)) from error
     if o.violins:
         draw_violins(o.violins, rows)
     for row in rows:

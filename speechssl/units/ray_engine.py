@@ -1,26 +1,31 @@
-"""The units of a corpus are extracted on a cluster: actors, each of which holds an encoder, make
-the shards.
+"""The units of a corpus are extracted on a cluster: the shards are the rows of a Ray Data pipeline,
+and actors, each of which holds an encoder, write whole parts.
 
 Every machine sees the same files under the same paths (a shared disk) and has speechssl installed.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
+from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
 
 STORE_BYTES = 200_000_000  # of Ray's object store on this machine: lists of paths
+# Threads of Ray that may never end: one sleeps after an error, the other collects statistics.
+ENDLESS_THREADS = ("Prefetcher", "data-usage-metrics-poller")
 
 
 @dataclass(frozen=True)
@@ -38,29 +43,34 @@ class RayEngine:
         encoder or write a part."""
         ray = _import_ray()
         with _cluster(self.workers):
+            # the only progress bar is that of `extract_corpus`, which counts seconds of audio
+            context = ray.data.DataContext.get_current()
+            context.enable_progress_bars = context.print_on_execution_start = False
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
             resources = ray.cluster_resources()
             gpus = int(resources.get("GPU", 0))
             slots = gpus or int(resources.get("CPU", 0))
             # at least one: a cluster that grows on demand may begin with a head without cores
-            count = max(min(self.workers or slots, slots, len(shards)), 1)
-            make_actor = ray.remote(
+            actors = max(min(self.workers or slots, slots, len(shards)), 1)
+            rows = [_write_row(shard) for shard in shards]
+            pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+                ShardActor,
+                batch_size=1,
+                batch_format="pyarrow",
+                compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
                 num_gpus=min(gpus, 1),  # an actor sees only the GPUs that it asks for
-                max_restarts=-1,  # a machine that leaves the cluster costs the shards it has begun
-                max_task_retries=-1,
-            )(ShardActor)
-            arguments = (self.load, maker.out, maker.size, maker.card, os.getcwd())
-            pool = ray.util.ActorPool([make_actor.remote(*arguments) for _ in range(count)])
-            for answer in pool.map_unordered(lambda actor, shard: actor.make.remote(shard), shards):
-                if isinstance(answer, str):
-                    raise InputError(answer)
-                yield answer
+                fn_constructor_args=(self.load, maker.out, maker.size, maker.card, os.getcwd()),
+            )
+            with _open_rows(pipeline) as answers:
+                for row in answers:
+                    yield _read_answer(row["answer"])
 
 
 def _import_ray() -> Any:
     try:
         import ray
-        import ray.util
+        import ray.data
     except ImportError:
         raise MissingExtra("extraction on a cluster", "ray") from None
     return ray
@@ -71,6 +81,8 @@ def _cluster(workers: int | None) -> Iterator[None]:
     """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block.
     Where the program is connected to a cluster already, that is used."""
     ray = _import_ray()
+    # no thread that collects statistics as long as the program runs
+    os.environ.setdefault("RAY_DATA_USAGE_DISABLED", "1")
     # else the driver prints messages about Ray's own actors
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     if ray.is_initialized():
@@ -100,6 +112,46 @@ def _cluster(workers: int | None) -> Iterator[None]:
         ray.shutdown()
 
 
+@contextmanager
+def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
+    """Open the rows of a pipeline, and wait at the end of the block, or after an error, until its
+    threads have ended: a thread that calls Ray after `ray.shutdown` would end the whole program,
+    with exit code 1 and no message."""
+    before = set(threading.enumerate())
+    rows = iter(dataset.iter_rows())
+    try:
+        yield rows
+    finally:
+        rows.close()
+        for thread in set(threading.enumerate()) - before:
+            if thread.name not in ENDLESS_THREADS:
+                thread.join(timeout=10)
+
+
+# ---- messages: a shard as a row of Ray Data, and the answer of an actor as JSON
+
+
+def _write_row(shard: Shard) -> dict[str, Any]:
+    ids = [recording.id for recording in shard.recordings]
+    # as bytes, because not every file name is text
+    paths = [os.fsencode(recording.path) for recording in shard.recordings]
+    return {"index": shard.index, "ids": ids, "paths": paths}
+
+
+def _read_row(row: dict[str, Any]) -> Shard:
+    recordings = []
+    for name, path in zip(row["ids"], row["paths"], strict=True):
+        recordings.append(Recording(name, Path(os.fsdecode(path))))
+    return Shard(row["index"], recordings)
+
+
+def _read_answer(text: str) -> ShardResult:
+    answer = json.loads(text)
+    if "error" in answer:
+        raise InputError(answer["error"])
+    return ShardResult(**answer)
+
+
 class ShardActor:
     """An actor holds an extractor on some machine, and makes one shard a call. Errors that the user
     can mend come back as sentences, not as exceptions of Ray."""
@@ -117,16 +169,20 @@ class ShardActor:
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
-    def make(self, shard: Shard) -> ShardResult | str:
-        """Make a shard; return its result, or why there is none."""
+    def __call__(self, batch: Any) -> dict[str, list[str]]:
+        """Make the shard of a table of one row."""
+        (row,) = batch.to_pylist()
+        shard = _read_row(row)
+        answer: dict[str, Any]
         try:
             with single_threaded(1) as pool:
                 maker = self._load_once()
-                return maker.finish(shard, maker.begin(shard, pool))
+                answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
         except InputError as error:
-            return str(error)
+            answer = {"error": str(error)}
         except OSError as error:
-            return describe_refusal(error, self.out, f" on {os.uname().nodename}")
+            answer = {"error": describe_refusal(error, self.out, f" on {os.uname().nodename}")}
+        return {"answer": [json.dumps(answer)]}
 
     def _load_once(self) -> ShardMaker:
         """Load the extractor in the first call. Raises InputError where its units would differ from

@@ -2,10 +2,12 @@
 again, each format compared with the library that it belongs to."""
 
 import json
+import shutil
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from speechssl.cli import main
 from speechssl.encoders import export as exporting
@@ -19,6 +21,7 @@ from .conftest import noise
 
 GROUP, LAYER = {"feat_extract_norm": "group"}, {"feat_extract_norm": "layer"}
 PRE_NORM = {"do_stable_layer_norm": True, "conv_bias": True}
+ONE_CONVOLUTION = {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,)}
 FEW_CONVOLUTIONS = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
 SHAPES = {
     "base": GROUP,
@@ -27,13 +30,26 @@ SHAPES = {
     "group norm, pre-norm": GROUP | PRE_NORM,
     "few convolutions": LAYER | FEW_CONVOLUTIONS,
     "odd positions": GROUP | {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1},
+    "one convolution": LAYER | ONE_CONVOLUTION,
+    "one convolution, group norm": GROUP | ONE_CONVOLUTION,
+    "equal widths": GROUP | {"conv_dim": (32,) * 7},
+    "eleven layers": GROUP | {"num_hidden_layers": 11},
 }
+
+
+def randomise(model):
+    """Add noise to all weights, so that no bias is zero and no norm is one. Returns the model."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
 
 
 @pytest.fixture(scope="session")
 def make_folder(tmp_path_factory):
     """Return a function (family of transformers, key of SHAPES, **changes of the config) -> folder
-    of a Hugging Face model, in which no bias is zero and no norm is one."""
+    of a Hugging Face model."""
     folders = {}
 
     def make(family="Hubert", shape="base", **changes):
@@ -42,11 +58,7 @@ def make_folder(tmp_path_factory):
             folder = folders[key] = tmp_path_factory.mktemp("model")
             values = SIZES | FRONT | SHAPES[shape] | changes
             config = getattr(transformers, f"{family}Config")(**values)
-            torch.manual_seed(0)
-            model = getattr(transformers, f"{family}Model")(config)
-            for parameter in model.parameters():
-                parameter.data += 0.1 * torch.randn(parameter.shape)
-            model.save_pretrained(folder)
+            randomise(getattr(transformers, f"{family}Model")(config)).save_pretrained(folder)
             normalise = config.feat_extract_norm == "layer"
             transformers.Wav2Vec2FeatureExtractor(do_normalize=normalise).save_pretrained(folder)
         return folders[key]
@@ -57,6 +69,9 @@ def make_folder(tmp_path_factory):
 def output_path(kind, folder):
     """Return where `convert` shall write the format: a folder or a file."""
     return folder / ("hf" if kind == "huggingface" else f"{kind}.pt")
+
+
+# ---- round trips
 
 
 @pytest.mark.slow
@@ -83,6 +98,28 @@ def test_every_shape_goes_round_all_formats(make_folder, tmp_path, family, shape
     assert load_checkpoint(written).model.config.model_type == model_type
 
 
+# ---- fairseq's equal widths
+
+
+def test_an_identity_as_projection_is_left_out_for_fairseq_and_put_back(make_folder, tmp_path):
+    folder = shutil.copytree(make_folder("Hubert", "equal widths"), tmp_path / "identity")
+    projection = "feature_projection.projection"
+    state = load_file(folder / "model.safetensors")
+    state |= {f"{projection}.weight": torch.eye(32), f"{projection}.bias": torch.zeros(32)}
+    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    assert "note" not in convert(folder, tmp_path / "x.pt", "fairseq")
+    written = torch.load(tmp_path / "x.pt", weights_only=True)["model"]
+    assert not [name for name in written if name.startswith("post_extract_proj")]
+    assert load_encoder(tmp_path / "x.pt").hash == load_encoder(folder).hash
+
+
+def test_another_projection_between_equal_widths_is_noted_in_the_card(make_folder, tmp_path):
+    assert "note" in convert(make_folder("Hubert", "equal widths"), tmp_path / "x.pt", "fairseq")
+
+
+# ---- refusals
+
+
 @pytest.mark.parametrize(
     ("family", "changes", "out", "message"),
     [
@@ -94,9 +131,9 @@ def test_every_shape_goes_round_all_formats(make_folder, tmp_path, family, shape
 )
 def test_a_refused_conversion_leaves_no_file(make_folder, tmp_path, family, changes, out, message):
     (tmp_path / "mine.pt").write_text("mine")
-    with untouched(tmp_path):
-        folder = make_folder(family, "base", **changes)
-        refused(message, convert, folder, tmp_path / out, "fairseq")
+    refused(message, convert, make_folder(family, "base", **changes), tmp_path / out, "fairseq")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.pt"]
+    assert (tmp_path / "mine.pt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("kind", ["huggingface", "torchaudio", "fairseq"])
@@ -120,6 +157,9 @@ def test_a_writer_that_spoils_a_weight_is_caught(make_folder, tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+# ---- the command
+
+
 def test_options_state_what_the_file_does_not(make_folder, tmp_path, capsys):
     source, path = make_folder("Hubert", "few convolutions"), tmp_path / "bare.pt"
     state = load_checkpoint(source).model.state_dict()
@@ -129,5 +169,7 @@ def test_options_state_what_the_file_does_not(make_folder, tmp_path, capsys):
     assert "give --strides and --heads" in capsys.readouterr().err
     assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
     expected, converted = load_encoder(source), load_encoder(tmp_path / "hf")
-    for fact in ("hash", "grid", "normalise"):
-        assert getattr(converted, fact) == getattr(expected, fact)
+    assert converted.hash == expected.hash
+    assert converted.grid == expected.grid
+    assert converted.normalise == expected.normalise
+    assert torch.equal(converted.hidden_states(noise()), expected.hidden_states(noise()))

@@ -27,7 +27,7 @@ from speechssl.encoders.checkpoints import (
 )
 from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.engines import TransformersEngine
-from speechssl.encoders.export import relative_errors
+from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import (
     as_encoder,
     load_checkpoint,
@@ -108,9 +108,14 @@ def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
     assert "x.pt does not state" not in message
 
 
-def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base, tmp_path):
+@pytest.mark.parametrize("flat", [False, True])
+def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base, tmp_path, flat):
     cfg = make_fairseq_settings(base.config, normalise=False)
-    model = {"_name": "hubert_ctc", "layer_norm_first": "??", "w2v_args": cfg}
+    cfg_of_pretraining = cfg
+    if flat:
+        cfg_of_pretraining = cfg["model"] | cfg["task"] | {"arch": "hubert"}
+        del cfg_of_pretraining["_name"]
+    model = {"_name": "hubert_ctc", "layer_norm_first": "??", "w2v_args": cfg_of_pretraining}
     prefix, state = "w2v_encoder.w2v_model.", rename_weights(base, "fairseq")
     extras = {"w2v_encoder.proj.bias": torch.ones(3)}
     cfg_of_file = {"model": model, "task": cfg["task"]}
@@ -127,7 +132,9 @@ def test_a_copy_of_s3prl_in_half_precision_is_read(base, tmp_path):
     cfg = make_fairseq_settings(base.config, normalise=False)
     state = {name: tensor.half() for name, tensor in rename_weights(base, "fairseq").items()}
     content = {"task_cfg": cfg["task"], "model_cfg": cfg["model"], "model_weight": state}
-    torch.save(content, tmp_path / "x.pt")
+    torch.save(content | {"dictionaries_symbols": [["a"]]}, tmp_path / "x.pt")
+    model = load_checkpoint(tmp_path / "x.pt").model
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
     rounded = deepcopy(base).half().float()
     assert load_encoder(tmp_path / "x.pt").hash == save_and_load(rounded, tmp_path / "hf").hash
 
@@ -269,6 +276,9 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     exact = TransformersEngine(adapted).states(encoder.wave(noise()), None, range(3))
     assert max(relative_errors(list(encoder.hidden_states(noise())), exact)) < 1e-5
     assert encoder.hash != plain.hash
+    convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
+    assert load_encoder(tmp_path / "again").hash == encoder.hash
+    refused("not a plain HuBERT", convert, tmp_path / "adapted", tmp_path / "x.pt", "fairseq")
     path = tmp_path / "adapted/model.safetensors"
     weights = load_file(path)
     del weights["encoder.layers.1.feed_forward.output_dense.adapter.up.bias"]
@@ -291,6 +301,9 @@ def test_the_feature_extractor_states_whether_the_input_is_normalised(base, tmp_
     processor.unlink()
     write_json(preprocessor, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
+    for damaged in ("{", "[]", "null", '{"feature_extractor": null}'):
+        preprocessor.write_text(damaged)
+        refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -428,11 +441,10 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
     else:
         state |= {f"w2v_model.{name}": tensor for name, tensor in state.items()}
     torch.save(state, tmp_path / "x.pt")
-    refused(
-        "x.pt (does not have the weights|holds no encoder, or more)",
-        load_encoder,
-        tmp_path / "x.pt",
-    )
+    message = "holds no encoder, or more than one"
+    if fault != "two encoders":
+        message = "x.pt does not have the weights of a wav2vec2 model"
+    refused(message, load_encoder, tmp_path / "x.pt")
 
 
 def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
@@ -453,12 +465,18 @@ def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
         ("no/such-encoder", {}, "no speech encoder at no/such-encoder"),
         ("torchaudio:hubert_base", {}, "choose from .*HUBERT_BASE"),
         (__file__, {}, "test_load.py"),
+        ("", {"precision": "int8"}, "int8"),
         ("", {"device": "nowhere"}, "nowhere"),
         ("", {"device": "cpu", "engine": "openvino"}, "Open"),
     ],
 )
 def test_a_wrong_name_or_option_is_refused(whisper, name, options, message):
     refused(message, load_encoder, name or whisper[0], **options)
+
+
+def test_a_file_without_an_encoder_is_refused(tmp_path):
+    torch.save({"model": {"w": torch.ones(1)}}, tmp_path / "x.pt")
+    refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
 
 
 def test_wrong_samples_and_layers_are_refused(encoder):

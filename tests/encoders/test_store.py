@@ -38,6 +38,18 @@ def store_rows(folder, encode=encode):
     )
 
 
+@pytest.fixture
+def encoded_names():
+    """Return an `encode` that notes the recordings, and the list of these."""
+    names = []
+
+    def encode_and_note(name):
+        names.append(name)
+        return encode(name)
+
+    return encode_and_note, names
+
+
 def test_rows_and_facts_come_back_and_are_computed_once(tmp_path):
     def encode_with_length(name):
         return ROWS[name], {"length": len(ROWS[name])} if name != "c" else None
@@ -63,7 +75,7 @@ def test_all_rows_are_those_of_one_array(tmp_path, wanted):
     assert rows[wanted].dtype == np.float16
 
 
-def test_recordings_that_failed_are_tried_again_with_their_shard(tmp_path, capsys):
+def test_recordings_that_failed_are_tried_again_with_their_shard(tmp_path, capsys, encoded_names):
     def fail_for_b_and_c(name):
         if name == "b":
             raise ValueError("no sound")
@@ -76,12 +88,14 @@ def test_recordings_that_failed_are_tried_again_with_their_shard(tmp_path, capsy
     assert store.failed["b"] == "no sound"
     assert "not finite" in store.failed["c"]
     assert "set aside b: no sound" in capsys.readouterr().err
-    store = store_rows(tmp_path / "f")
+    encode_and_note, names = encoded_names
+    store = store_rows(tmp_path / "f", encode_and_note)
+    assert names == list(LENGTHS)
     for name, rows in ROWS.items():
         assert torch.equal(store[name], rows)
 
 
-def test_a_killed_run_loses_one_shard(tmp_path):
+def test_a_killed_run_loses_one_shard(tmp_path, encoded_names):
     def die_at_d(name):
         if name == "d":
             raise KeyboardInterrupt
@@ -90,12 +104,7 @@ def test_a_killed_run_loses_one_shard(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         store_rows(tmp_path / "f", die_at_d)
     assert not (tmp_path / "f/card.json").exists()
-    names = []
-
-    def encode_and_note(name):
-        names.append(name)
-        return encode(name)
-
+    encode_and_note, names = encoded_names
     store_rows(tmp_path / "f", encode_and_note)
     assert names == ["c", "d"]
 
@@ -104,11 +113,14 @@ def test_a_source_without_a_usable_recording_is_refused(tmp_path):
     def fail(name):
         raise ValueError("no sound")
 
-    refused("the first, a: no sound", store_rows, tmp_path / "f", fail)
+    wanted = r"no recording of 4 can be used for tests \(the first, a: no sound\); mend"
+    refused(wanted, store_rows, tmp_path / "f", fail)
     assert not (tmp_path / "f").exists()
 
 
-def test_a_disk_without_room_is_refused_before_the_work(tmp_path, monkeypatch):
+def test_a_disk_without_room_is_refused_before_the_work(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=3))
-    refused("4e-09 GB and 3e-09 GB are free", store_rows, tmp_path / "f", pytest.fail)
+    wanted = "4 recordings in .* need 4e-09 GB and 3e-09 GB are free"
+    refused(wanted, store_rows, tmp_path / "f", pytest.fail)
+    assert "tests of 4 recordings: 4e-09 GB in" in capsys.readouterr().err
     assert not (tmp_path / "f").exists()

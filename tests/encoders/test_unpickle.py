@@ -5,6 +5,7 @@ import builtins
 import io
 import os
 import pickle
+import sys
 import tarfile
 
 import joblib
@@ -13,9 +14,15 @@ import pytest
 import torch
 from sklearn.cluster import DBSCAN, KMeans, MiniBatchKMeans
 
-from speechssl.encoders.unpickle import read_centroids, read_pt
+from speechssl.encoders.unpickle import read_centroids, read_pt, replace_stand_ins
 
 from ..files import refused
+from .conftest import write_fairseq
+
+CFG = {
+    "model": {"_name": "hubert", "layers": [1, 2, 3], "nested": {"a": None, "b": 0.5}},
+    "task": {"normalize": True},
+}
 
 
 class Call:
@@ -26,6 +33,27 @@ class Call:
 
     def __reduce__(self):
         return self.call
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("style", ["dict", "omegaconf"])
+def test_a_checkpoint_of_fairseq_is_read_without_fairseq_or_omegaconf(
+    tmp_path, monkeypatch, style, zipped
+):
+    weight = torch.arange(6.0).reshape(2, 3).t()
+    write_fairseq(tmp_path / "x.pt", {"w": weight}, CFG, style, zipped)
+    for name in ("fairseq", "omegaconf"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it would raise
+    content = read_pt(tmp_path / "x.pt")
+    assert torch.equal(content["model"]["w"], weight)
+    assert replace_stand_ins(content["cfg"]) == CFG
+    assert replace_stand_ins(content["criterion"]) == "default"
+
+
+def test_the_real_omegaconf_is_read(tmp_path):
+    omegaconf = pytest.importorskip("omegaconf")
+    torch.save({"cfg": omegaconf.OmegaConf.create(CFG)}, tmp_path / "x.pt")
+    assert replace_stand_ins(read_pt(tmp_path / "x.pt")["cfg"]) == CFG
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.bool])
@@ -84,10 +112,19 @@ def fit(kind=MiniBatchKMeans, dtype=np.float32, seed=0):
     return kind(n_clusters=6, n_init=1, random_state=seed).fit(FRAMES.astype(dtype))
 
 
-@pytest.mark.parametrize("options", [{"compress": 3}, {"protocol": 0}, {"protocol": 2}, {}])
-@pytest.mark.parametrize(("kind", "dtype"), [(KMeans, np.float32), (MiniBatchKMeans, np.float64)])
-def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, options):
-    model = fit(kind, dtype, np.random.RandomState(1))
+@pytest.mark.parametrize(
+    ("kind", "dtype", "seed"),
+    [(KMeans, np.float32, 0), (MiniBatchKMeans, np.float64, np.random.RandomState(1))],
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"compress": (kind, 3)} for kind in ("zlib", "gzip", "bz2", "lzma", "xz")),
+        *({"protocol": number} for number in range(6)),
+    ],
+)
+def test_a_codebook_of_joblib_is_read(tmp_path, kind, dtype, seed, options):
+    model = fit(kind, dtype, seed)
     joblib.dump(model, tmp_path / "km.bin", **options)
     centroids, card = read_centroids(tmp_path / "km.bin")
     assert centroids.dtype == np.float32
@@ -116,6 +153,8 @@ def test_a_call_in_a_codebook_is_refused(tmp_path, monkeypatch, protocol, within
         b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n(N}S'__call__'\nNstb.",  # BUILD: would set __call__ of the class
         # REDUCE: an object of the class os.system
         b"ccopy_reg\n_reconstructor\n(cos\nsystem\nc__builtin__\nobject\nNtR.",
+        b"\x80\x02\x82\x01.",  # EXT1: whatever copyreg has under the number 1
+        b"S'persistent'\nQ.",  # BINPERSID: what a program has under this name
         # BUILD: an array of 10^13 numbers, none of which follow
         b"cjoblib.numpy_pickle\nNumpyArrayWrapper\n)R}(S'shape'\n(L9999999999999L\ntS'dtype'\ncnumpy\ndtype\n(S'f8'\ntRub.",
         b"",
@@ -128,10 +167,21 @@ def test_hand_made_pickles_are_refused_in_one_sentence(tmp_path, monkeypatch, co
     assert not (tmp_path / "boom").exists()
 
 
-def test_an_object_that_is_no_codebook_is_refused(tmp_path):
-    broken, flat = fit(), fit()
-    broken.cluster_centers_ = np.full((3, 2), np.nan)
-    flat.cluster_centers_ = np.zeros(4)
-    for value in (KMeans(3), DBSCAN(), broken, flat):
-        joblib.dump(value, tmp_path / "km.bin")
-        refused("km.bin as a fitted KMeans", read_centroids, tmp_path / "km.bin")
+def fit_and_replace_centres(centres):
+    model = fit()
+    model.cluster_centers_ = centres
+    return model
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (KMeans(3), "KeyError: 'cluster_centers_'"),
+        (DBSCAN(), "it holds DBSCAN, not a KMeans"),
+        (fit_and_replace_centres(np.full((3, 2), np.nan)), r"not finite numbers \(K, D\)"),
+        (fit_and_replace_centres(np.zeros(4)), r"not finite numbers \(K, D\)"),
+    ],
+)
+def test_an_object_that_is_no_codebook_is_refused(tmp_path, value, message):
+    joblib.dump(value, tmp_path / "km.bin")
+    refused(message, read_centroids, tmp_path / "km.bin")

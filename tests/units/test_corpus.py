@@ -55,8 +55,12 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
         assert same_runs(runs, extractor.units(read_audio(root / f"train/audio/{name}.flac")))
     card = read_json(out / "_card.json")
     assert card["made_from"] == extractor.card | source_card(root, "train", None)
+    assert card["K"] == 8
+    assert card["frame_rate"] == 50
     assert card["recordings"] == 6
+    assert card["failed"] == []
     assert FrameGrid(**card["grid"]) == extractor.grid  # `train dual` reads it
+    assert card["codebooks"][0] == extractor.codebook.hash
     passages = 16_000 + 24_123 + 9_999  # samples
     questions = 3 * 8_000
     assert card["seconds"] == pytest.approx((passages + questions) / 16_000, abs=1e-3)
@@ -71,6 +75,14 @@ def test_workers_and_threads_change_no_byte(extractor, recordings, tmp_path, set
         extract(extractor, recordings, out, workers=workers)
         assert torch.get_num_threads() == workers  # as it was before
         assert contents(out) == contents(tmp_path / "units")
+
+
+def test_a_recording_alone_has_the_units_that_it_has_among_others(extractor, recordings, tmp_path):
+    extract(extractor, recordings, tmp_path / "units")
+    for name, runs in load_units(tmp_path / "units").items():
+        assert same_runs(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
+        extract(extractor, recordings / f"{name}.flac", tmp_path / "alone" / name, workers=1)
+        assert same_runs(runs, load_units(tmp_path / "alone" / name)[name])
 
 
 # ---- the same command again
@@ -102,6 +114,7 @@ def test_a_killed_extraction_resumes(extractor, recordings, tmp_path, files_read
     with dies_in(corpus, "encode_part", 3):  # while the third part is made
         extract(extractor, recordings, out)
     assert not (out / "_card.json").exists()
+    refused(r"no _card\.json", load_units, out)
     parts_before = len(list(out.glob("part-*")))
     assert parts_before > 0
     files_read.clear()
@@ -198,7 +211,15 @@ def test_shares_of_the_work_give_the_bytes_of_one_run(extractor, recordings, tmp
     assert last.card == card
     assert list(last.failed) == ["bad"]
     assert contents(out) == contents(whole)
-    refused("--shard 4/3 is not I/N", parse_share, "4/3")
+
+
+def test_a_share_is_a_number_and_a_count():
+    assert parse_share("2/8") == (2, 8)
+
+
+@pytest.mark.parametrize("text", ["4/3", "a/3"])
+def test_a_share_that_does_not_exist_is_refused(text):
+    refused(f"--shard {text} is not I/N with I from 1 to N; write it as 2/8", parse_share, text)
 
 
 def test_a_folder_with_the_units_of_other_recordings_is_refused(extractor, recordings, tmp_path):

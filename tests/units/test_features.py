@@ -2,7 +2,8 @@
 samples to units: it does not depend on how a recording is cut, and refuses another encoder."""
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.encoder import Chunking
 from speechssl.timing import FrameGrid
 from speechssl.units.codebook import cheapest_path
-from speechssl.units.features import load_features, make_extractor
+from speechssl.units.features import load_extractor, load_features, make_extractor, smooth
+from speechssl.units.measures import normalised_distance
 from speechssl.units.spectral import make_spectral_encoder, nearest_rows, spectral_stream
 
 from ..files import refused
@@ -46,12 +48,12 @@ def test_static_coefficients_and_log_mel_energies_are_kaldis_at_the_frames_centr
     assert torch.equal(mel, wanted[nearest_rows(SMALL, np.arange(len(mel)), len(wanted))])
 
 
+def compute_slopes(rows):
+    """Return the slope of a line through each five rows: (R, 13) -> (R - 4, 13)."""
+    return (rows[3:-1] - rows[1:-3] + 2 * (rows[4:] - rows[:-4])) / 10
+
+
 def test_differences_are_slopes_at_100_hz():
-    """A slope is that of a line through five rows."""
-
-    def compute_slopes(rows):  # (R, 13) -> (R - 4, 13)
-        return (rows[3:-1] - rows[1:-3] + 2 * (rows[4:] - rows[:-4])) / 10
-
     samples = noise(8_000)
     first = compute_slopes(mfcc_of_kaldi(samples))  # row i belongs to row i + 2 of the MFCCs
     second = compute_slopes(first)  # to row i + 4
@@ -89,13 +91,31 @@ def test_chunks_are_the_whole(grid, chunk, monkeypatch):
 # ---- units
 
 
+def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
+    extractor = make_extractor(encoder, codebook_for(encoder))
+    samples = noise(9_000)
+    features = encoder.hidden_states(samples)[1].numpy()
+    nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
+    assert np.array_equal(extractor.frames(samples), nearest)
+    units = extractor.units(samples)
+    assert np.array_equal(units.expand(), nearest)
+    assert units.seconds == 9_000 / 16_000
+
+
+def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
+    samples, plain = noise(9_000), codebook_for(encoder)
+    smoothed = make_extractor(encoder, codebook_for(encoder, smooth=5))
+    features = encoder.features(samples, 1)
+    expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
+    assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
+
+
 def test_smoothing_goes_on_across_the_chunks_of_long_audio(encoder, codebook_for):
     chunking_encoder = replace(encoder, chunking=Chunking(1.0, 0.5))
     samples = noise(70_123)
-    x = chunking_encoder.features(samples, 1)
-    expected = torch.stack([x[max(t - 2, 0) : t + 3].mean(0) for t in range(len(x))])
+    whole = smooth(chunking_encoder.features(samples, 1), 5)
     units = make_extractor(chunking_encoder, codebook_for(encoder, smooth=5)).frames(samples)
-    assert np.array_equal(units, codebook_for(encoder).assign(expected))
+    assert np.array_equal(units, codebook_for(encoder).assign(whole))
 
 
 @pytest.mark.parametrize("card", [{"encoder": "0123456789abcdef"}, {"frame_rate": 25.0}])
@@ -156,6 +176,27 @@ def test_a_margin_is_silence_around_a_recording_and_adds_no_frame(hubert_folder,
     assert torch.equal(torch.cat(list(cut.stream(samples))), features)
     with pytest.raises(ValueError, match="fewer than"):
         list(with_margin.stream(samples[:100]))
+
+
+FSDD = Path(__file__).parents[3] / "shared/data/fsdd/recordings"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FSDD.is_dir(), reason="the Free Spoken Digit Dataset is not here")
+def test_the_shipped_units_tell_words_and_not_voices():
+    """Two speakers' units of one digit are nearer than those of two digits."""
+    extractor = load_extractor("people-en/encoder", Path("people-en/words.safetensors"))
+    units = {}  # by (digit, speaker)
+    for digit, speaker in product(range(4), ("george", "jackson", "theo")):
+        samples = read_audio(FSDD / f"{digit}_{speaker}_0.wav")
+        units[digit, speaker] = extractor.units(samples).units
+    same_digit, other_digit = [], []  # distances
+    for (digit, speaker), (second_digit, second_speaker) in combinations(units, 2):
+        if speaker != second_speaker:
+            distances = same_digit if digit == second_digit else other_digit
+            one, other = units[digit, speaker], units[second_digit, second_speaker]
+            distances.append(normalised_distance(one, other))
+    assert np.mean([same < other for same in same_digit for other in other_digit]) > 0.9
 
 
 @pytest.mark.parametrize("margin", [0, 2])

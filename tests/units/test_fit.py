@@ -122,6 +122,10 @@ def test_a_refused_fit_writes_nothing(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_codebook_must_have_its_suffix(folder, tmp_path):
+    refused("must be a file named ..safetensors", fit_mfccs, folder, tmp_path / "km.4")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("longest_whole", [600.0, 0.6])  # seconds
 def test_threads_and_workers_do_not_change_a_codebook(
@@ -161,10 +165,18 @@ def encode_voices(encoder, voices):
 
 @pytest.fixture
 def old(hubert_folder, voices, tmp_path):
-    """Return the folder of an encoder, and a codebook of it."""
-    encoder, out = str(hubert_folder("layer")), tmp_path / "old.safetensors"
-    fit(voices, encoder, out, **OPTIONS)
-    return encoder, out
+    """Return the folder of an encoder, and a codebook of it in which every centroid is the mean of
+    its frames, as after k-means that has converged."""
+    encoder = load_encoder(hubert_folder("layer"))
+    frames = encode_voices(encoder, voices)
+    centroids = frames[np.random.default_rng(1).choice(len(frames), 4, replace=False)].numpy()
+    for _ in range(100):
+        nearest = Codebook(centroids, {}).assign(frames)
+        means = [frames[torch.from_numpy(nearest == k)].double().mean(0) for k in range(4)]
+        centroids = torch.stack(means).float().numpy()
+    card = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "frame_rate": 50.0}
+    Codebook(centroids, card | {"precision": "fp32"}).save(tmp_path / "old.safetensors")
+    return str(hubert_folder("layer")), tmp_path / "old.safetensors"
 
 
 @pytest.fixture
@@ -218,8 +230,15 @@ def test_a_linear_head_keeps_as_many_units_as_means(voices, old, changed, tmp_pa
     features = encode_voices(load_encoder(changed), voices)
     scores = features @ linear.centroids.T + linear.offsets
     np.testing.assert_array_equal(linear.assign(features), scores.argmax(1))
-    options = {"read_out": "linear", "distort": "g"}
-    assert transfer(voices, old, changed, tmp_path / "g.safetensors", **options).hash != linear.hash
+
+
+@pytest.mark.slow
+def test_a_linear_head_learns_from_distorted_speech(voices, old, changed, tmp_path):
+    options = {"read_out": "linear", "margin": 4}
+    clean = transfer(voices, old, changed, tmp_path / "clean.safetensors", **options)
+    noisy = transfer(voices, old, changed, tmp_path / "noisy.safetensors", distort="g", **options)
+    assert noisy.hash != clean.hash
+    refused("--read-out linear", transfer, voices, old, changed, tmp_path / "x", distort="g")
 
 
 def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
@@ -238,12 +257,20 @@ def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
 def test_encoders_that_do_not_fit_are_refused(voices, old, changed, hubert_folder, tmp_path):
     other_frames = str(hubert_folder("layer", conv_kernel=(10, 3, 3, 3, 3, 4, 4)))
     out = tmp_path / "new.safetensors"
-    refused("has other frames than", transfer, voices, old, other_frames, out)
-    refused("was not fitted on", transfer, voices, (changed, old[1]), old[0], out)
+    message = "has other frames than .*`speechssl units fit`"
+    refused(message, transfer, voices, old, other_frames, out)
+    message = r"old\.safetensors was not fitted on .*, but on"
+    refused(message, transfer, voices, (changed, old[1]), old[0], out)
     assert not list(tmp_path.glob("new*"))
 
 
 # ---- a published codebook
+
+
+def write_joblib(path, width=32):
+    """Write a fitted MiniBatchKMeans of joblib with six centroids."""
+    frames = np.random.default_rng(0).standard_normal((200, width))
+    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(frames), path)
 
 
 def import_joblib(path, out, encoder, layer):
@@ -261,15 +288,22 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     name, out = str(hubert_folder("layer")), tmp_path / "units.safetensors"
     book = import_joblib(tmp_path / "km.bin", out, name, layer=2)
     units = model.predict(features.numpy())
-    extractor = UnitExtractor(load_matching_features(book, name), book)
-    assert np.array_equal(extractor.frames(samples), units)
+    assert np.array_equal(book.assign(features), units)
+    assert np.array_equal(
+        UnitExtractor(load_matching_features(book, name), book).frames(samples), units
+    )
+    card = read_json(out.with_suffix(".card.json"))
+    wanted = {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1}
+    assert wanted.items() <= card.items()
 
 
 @pytest.mark.slow
 def test_a_codebook_that_does_not_fit_is_refused(tmp_path, hubert_folder):
-    path, out, name = tmp_path / "km", tmp_path / "units.safetensors", str(hubert_folder("layer"))
-    frames = np.random.default_rng(0).standard_normal((200, 7))
-    joblib.dump(MiniBatchKMeans(6, n_init=1).fit(frames), path)
-    refused("have 7 dimensions, the layers of .* 32", import_joblib, path, out, name, layer=1)
+    path, out = tmp_path / "km.bin", tmp_path / "units.safetensors"
+    name = str(hubert_folder("layer"))
+    write_joblib(path, width=7)
+    message = "have 7 dimensions, the layers of .* 32; give the encoder"
+    refused(message, import_joblib, path, out, name, layer=1)
+    write_joblib(path)
     refused("has the layers 0 to 2, not 22", import_joblib, path, out, name, layer=22)
     assert not out.exists()

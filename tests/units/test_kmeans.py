@@ -91,9 +91,19 @@ def test_kmeans_finds_the_clusters():
     wanted = {"encoder": "abc", "layer": 1, "frames": 1_200, "budget": 500, "seed": 0}
     assert wanted.items() <= book.card.items()
     assert book.card["inertia"] == pytest.approx(2 * SPREAD**2, rel=0.2)
-    again, other = (fit_kmeans(make_clusters(), 4, CARD, 500, seed) for seed in (0, 1))
-    assert again.hash == book.hash
-    assert other.hash != book.hash
+
+
+def test_the_seed_decides_the_codebook():
+    def fit_hash(seed):
+        return fit_kmeans(make_clusters(), clusters=7, card=CARD, budget=300, seed=seed).hash
+
+    assert fit_hash(seed=1) == fit_hash(seed=1)
+    assert fit_hash(seed=1) != fit_hash(seed=2)
+
+
+def test_fewer_frames_than_clusters_are_refused():
+    wanted = "3 frames of speech cannot make 4 clusters; give fewer --clusters"
+    refused(wanted, fit_kmeans, [np.zeros((3, 2))], 4, CARD)
 
 
 # ---- files
@@ -109,6 +119,8 @@ def test_a_codebook_comes_back_as_it_was_and_no_other_does(tmp_path):
     assert loaded.card == CARD | {"K": 6, "hash": book.hash}
     save_file({"centroids": loaded.centroids + 1e-4}, path)
     refused("book.safetensors does not match its card; fit it again", load_codebook, path)
+    path.unlink()
+    refused(r"book\.", load_codebook, path)
 
 
 def test_a_shipped_codebook_is_found_by_its_name_and_a_path_without_one_refused():
@@ -151,6 +163,12 @@ def close_calls():
     return centroids, torch.from_numpy(centroids[pairs].mean(1))
 
 
+def test_a_float32_product_would_decide_close_calls_wrongly(close_calls):
+    centroids, features = close_calls
+    scores = features.numpy() @ centroids.T - np.square(centroids).sum(1) / 2
+    assert (scores.argmax(1) != nearest_by_brute_force(features, centroids)).mean() > 0.05
+
+
 def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch, set_threads):
     centroids, features = close_calls
     expected = nearest_by_brute_force(features, centroids)
@@ -159,7 +177,9 @@ def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch
         assert np.array_equal(Nearest(centroids)(features), expected)
     monkeypatch.setattr(codebook, "BLOCK_SCORES", 64 * len(centroids))  # 64 frames at a time
     monkeypatch.setattr(codebook, "BLOCK_NUMBERS", 3 * centroids.shape[1])  # three frames
-    assert np.array_equal(Nearest(centroids)(features), expected)
+    small_blocks = Nearest(centroids)
+    assert small_blocks.block == 64
+    assert np.array_equal(small_blocks(features), expected)
 
 
 def test_standardised_clusters_ignore_a_dimension_of_huge_variance():
@@ -177,3 +197,23 @@ def test_standardised_clusters_ignore_a_dimension_of_huge_variance():
     distances = np.square((frames / scale)[:, None] - (book.centroids * scale)[None]).sum(-1)
     units = book.assign(torch.from_numpy(frames))
     assert (units == distances.argmin(1)).mean() > 0.999
+
+
+def test_features_may_be_strided_or_of_low_precision_or_none():
+    book = Codebook(normal(0, 9, 8), {"layer": 1})
+    features = torch.from_numpy(normal(1, 50, 16))
+    strided = features[:, ::2]
+    assert np.array_equal(book.assign(strided), nearest_by_brute_force(strided, book.centroids))
+    rounded = features[:, :8].bfloat16()
+    expected = nearest_by_brute_force(rounded.float(), book.centroids)
+    assert np.array_equal(book.assign(rounded), expected)
+    assert Nearest(book.centroids)(torch.zeros(0, 8)).shape == (0,)
+
+
+def test_features_that_do_not_fit_are_refused():
+    book = Codebook(normal(0, 9, 8), {"layer": 1})
+    with pytest.raises(ValueError, match="features have 3 dimensions, the codebook 8"):
+        book.assign(torch.zeros(2, 3))
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not finite"):
+            book.assign(torch.full((3, 8), bad))

@@ -60,6 +60,11 @@ def test_pieces_have_the_units_and_frames_that_they_were_joined_from(fit, units)
         assert joined.borders.tolist() == runs.borders[[0, *ends]].tolist()
 
 
+def test_no_units_have_no_pieces(fit):
+    no_units = RunLength(np.zeros(0, int), np.zeros(0, int))
+    assert len(fit().join(no_units)) == 0
+
+
 def test_a_word_that_comes_back_becomes_one_piece(fit):
     pieces = fit()
     assert pieces.size == 12

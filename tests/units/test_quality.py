@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import entropy
 
 from speechssl.timing import FrameGrid, RunLength
@@ -15,12 +17,21 @@ from speechssl.units import measures
 from speechssl.units.fit import fit_units
 from speechssl.units.options import Evaluate, Fit
 from speechssl.units.phones import SILENCE, phone_frames, read_alignment
-from speechssl.units.quality import evaluate_units
+from speechssl.units.quality import evaluate_units, format_measures
 
 from ..data.test_textgrid import SHORT
 from ..files import refused, write_lines
+from ..test_metrics import edit_distance
 
 GRID = FrameGrid(16_000, 320, 400)
+unit_sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(x, np.int64))
+
+
+@given(unit_sequences, unit_sequences)
+def test_distance_is_edits_over_the_longer_length(a, b):
+    longer = max(len(a), len(b))
+    expected = edit_distance(list(a), list(b)) / max(longer, 1)
+    assert measures.normalised_distance(a, b) == pytest.approx(expected)
 
 
 # ---- purity
@@ -122,13 +133,15 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
     ("name", "content"),
     [
         ("a.jsonl", '{"id": "x"}'),
+        ("a.jsonl", '{"id": "x", "phones": []}\n{"id": "x", "phones": []}'),
         ("a.jsonl", '{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}'),
         ("a.TextGrid", "no grid"),
+        ("a.txt", "no alignment"),
     ],
 )
-def test_a_bad_alignment_is_named(folder, tmp_path, name, content):
+def test_a_bad_alignment_is_named(tmp_path, name, content):
     (tmp_path / name).write_text(content)
-    refused(name, evaluate, folder, alignment=tmp_path / name)
+    refused(name.removesuffix(".txt"), read_alignment, tmp_path / name)
 
 
 # ---- the same text by several speakers
@@ -165,6 +178,13 @@ def test_same_text_is_measured_on_all_pairs_of_recordings_by_two_speakers():
     # six texts: two recordings by each of two speakers; four by machines and four by people
     pairs = {"machine": 6 * 2 * 2, "machine - people": 6 * 4 * 4, "people": 6 * 2 * 2}
     assert {row["groups"]: row["pairs"] for row in rows} == pairs
+
+
+@pytest.mark.parametrize(("texts", "speakers"), [("ab", "cc"), ("aa", "cd"), ("ab", "cd")])
+def test_same_text_needs_two_texts_and_two_speakers_of_one(texts, speakers):
+    units = [np.arange(3), np.arange(4)]
+    with pytest.raises(ValueError, match="no text is spoken by two speakers"):
+        measures.same_text(units, list(texts), list(speakers))
 
 
 @pytest.mark.slow
@@ -232,6 +252,12 @@ def test_a_folder_is_measured_clean_and_distorted(folder, tmp_path):
     assert rows[0]["unit_edit_distance"] < rows[3]["unit_edit_distance"] <= 1
     others = ["reverb", "pitch +2", "stretch 1.2", "mp3 16 kbps", "opus 8 kbps"]
     assert [row["condition"] for row in rows[4:]] == others
+    lines = format_measures(values)
+    assert any("unit edit distance (UED), pink 5 dB  0." in line for line in lines)
+
+
+@pytest.mark.slow
+def test_the_number_of_distorted_recordings_can_be_chosen(folder):
     (row,) = evaluate(folder, noisy=1, conditions=("pink@0",))["stability"]
     assert row["recordings"] == 1
 
@@ -255,6 +281,7 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert min(row["same_text_auc"] for row in values["same_text"]) > 0.9
     assert values["abx_across"] < 0.1
     assert (tmp_path / "v.svg").is_file()
+    assert any("AUC, machine - people" in line for line in format_measures(values))
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):
@@ -270,14 +297,15 @@ def test_an_alignment_gives_purity(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("line 2 of .*list.csv", "a.wav,,c"),
-        ("line 2 of .*list.csv", "../a.wav,b,c"),
-        ("list.csv", "audio/r0.flac,b,c\naudio/r1.flac,d,c"),
-        ("list.csv", "r0.flac,b,c\nr1.flac,d,e"),
+        ("line 2 of .*list.csv", "audio,text,speaker\na.wav,,c\n"),
+        ("line 2 of .*list.csv", "audio,text,speaker\n../a.wav,b,c\n"),
+        ("list.csv", "audio,text,speaker\naudio/r0.flac,b,c\naudio/r1.flac,d,c\n"),
+        ("no text is spoken by two", "audio,text,speaker\nr0.flac,b,c\nr1.flac,d,e\n"),
+        ("r0.flac", "audio,text,speaker\nr0.flac,b,c\nr1.flac,b,e\nr2.flac,d,e\n"),
     ],
 )
 def test_a_bad_list_is_named(folder, tmp_path, name, text):
-    (tmp_path / "list.csv").write_text(f"audio,text,speaker\n{text}\n")
+    (tmp_path / "list.csv").write_text(text)
     refused(name, evaluate, tmp_path / "list.csv", conditions=())
 
 
