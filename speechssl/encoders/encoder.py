@@ -54,6 +54,23 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
+class FunctionEngine:
+    """This engine gives the one layer that a function computes: samples (N,) -> (T, D)."""
+
+    compute: Callable[[np.ndarray], torch.Tensor]
+    backend: str = "cpu"
+
+    def statistics(self, wave: torch.Tensor) -> None:
+        """Return None: a piece is encoded as if it were the utterance."""
+
+    def states(
+        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """Return the layer (T, D) of a piece (N,) float32."""
+        return [self.compute(piece.numpy())]
+
+
+@dataclass(frozen=True)
 class Chunking:
     """Long audio is cut into pieces of `seconds`, each of which is encoded with `context` seconds
     before and after it."""

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, collect, header_duration, in_blocks, read_audio
 from speechssl.data.recordings import Item, Recording
-from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.encoders.encoder import Chunking, FunctionEngine, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
@@ -275,30 +275,18 @@ def make_extractor(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     return UnitExtractor(load_matching_features(codebook, encoder), codebook)
 
 
-@dataclass(frozen=True)
-class UnitEngine:
-    """This engine gives units as one-hot vectors, the one layer of an encoder, so that heads of
-    SUPERB show what units keep and what they lose."""
-
-    extractor: UnitExtractor
-    backend: str = "cpu"
-
-    def statistics(self, wave: torch.Tensor) -> None:
-        """Return None: the encoder behind the units normalises by itself."""
-
-    def states(
-        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
-    ) -> list[torch.Tensor]:
-        """Return the units (T, K) of a piece (N,) float32."""
-        units = torch.from_numpy(self.extractor.frames(piece.numpy()))
-        return [torch.nn.functional.one_hot(units, self.extractor.codebook.size).float()]
+def compute_one_hot(extractor: UnitExtractor, samples: np.ndarray) -> torch.Tensor:
+    """Return the units of samples (N,) as one-hot vectors (T, K)."""
+    units = torch.from_numpy(extractor.frames(samples))
+    return torch.nn.functional.one_hot(units, extractor.codebook.size).float()
 
 
 def make_unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
-    """Make an encoder with one layer, (T, K): the units that an extractor gives."""
+    """Make an encoder with one layer, (T, K): the units that an extractor gives, as one-hot
+    vectors, so that heads of SUPERB show what units keep and what they lose."""
     return SpeechEncoder(
         name=f"units of {extractor.codebook.name}",
-        engine=UnitEngine(extractor),
+        engine=FunctionEngine(partial(compute_one_hot, extractor)),
         grid=extractor.grid,
         layers=0,
         width=extractor.codebook.size,
@@ -349,12 +337,7 @@ def stream_frames(
             yield from (_encode_chunks(features, recording) if chunks is None else chunks)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
-    report_set_aside(failed, what)
-    if len(failed) == len(recordings):
-        raise InputError(
-            f"none of {len(failed)} recordings can be used "
-            f"({next(iter(failed.values()))}); give others"
-        )
+    refuse_if_all_failed(failed, recordings, what)
 
 
 def _encode_chunks(features: Features, recording: Recording) -> Iterator[np.ndarray]:
@@ -381,6 +364,41 @@ def submit_in_order(
         if len(queue) > queue_size:
             yield queue.popleft()
     yield from queue
+
+
+def encode_each(
+    pool: Executor,
+    encode: Callable[[Recording], Result],
+    recordings: Sequence[Recording],
+    queue_size: int,
+    what: str,
+) -> Iterator[tuple[Recording, Result]]:
+    """Yield every recording that can be used with its result from the pool, in order; the others
+    are listed and counted. what: the purpose, for the progress bar. Raises InputError where none
+    can be used."""
+    failed: dict[str, str] = {}
+    jobs = submit_in_order(pool, encode, recordings, queue_size)
+    for recording, future in tqdm(jobs, what, total=len(recordings), unit="file"):
+        try:
+            result = future.result()
+        except (InputError, ValueError) as error:
+            failed[recording.id] = str(error)
+        else:
+            yield recording, result
+    refuse_if_all_failed(failed, recordings, what)
+
+
+def refuse_if_all_failed(
+    failed: Mapping[str, str], recordings: Sequence[Recording], what: str
+) -> None:
+    """List the recordings that cannot be used. Raises InputError where none can. failed: id -> the
+    reason; what: the purpose."""
+    report_set_aside(failed, what)
+    if len(failed) == len(recordings):
+        reason = next(iter(failed.values()), "there are none")
+        raise InputError(
+            f"none of {len(failed)} recordings can be used for {what} ({reason}); give others"
+        )
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:

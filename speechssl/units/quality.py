@@ -15,11 +15,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
@@ -31,7 +30,7 @@ from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
 from speechssl.results import condition_name
 from speechssl.timing import RunLength
-from speechssl.units.features import UnitExtractor, load_extractor
+from speechssl.units.features import UnitExtractor, encode_each, load_extractor
 from speechssl.units.measures import (
     abx,
     bit_rate,
@@ -51,7 +50,6 @@ from speechssl.units.picture import draw_violins
 STRETCH = "stretch@"
 Phones = Mapping[str, Sequence[Phone]]  # by recording
 Units = Mapping[str, RunLength]
-Encoded = TypeVar("Encoded")
 
 LABELS = {  # measure -> what the terminal calls it
     "usage_entropy_bits": "entropy of the units' usage, bits",
@@ -105,7 +103,12 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     recordings = _list_recordings(corpus, labelled, o)
     phones = _read_phones(corpus, recordings, o)
     extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
-    units = _encode_all(pool, lambda r: extractor.units(read_audio(r.path)), recordings)
+
+    def encode(recording: Recording) -> RunLength:
+        return extractor.units(read_audio(recording.path))
+
+    encoded = encode_each(pool, encode, recordings, len(recordings), "quality of units")
+    units = {recording.id: runs for recording, runs in encoded}
     sequences = list(units.values())
     size = extractor.codebook.size
     measures = {"K": size, "precision": extractor.features.precision}
@@ -211,29 +214,6 @@ def _read_phones(corpus: Corpus | None, recordings: Sequence[Recording], o: Eval
     return phones
 
 
-def _encode_all(
-    pool: Executor,
-    encode: Callable[[Recording], Encoded],
-    recordings: Sequence[Recording],
-    what: str = "units",
-) -> dict[str, Encoded]:
-    """Encode the recordings: results by id. Those that cannot be used are listed and counted.
-    Raises InputError where none can."""
-    encoded: dict[str, Encoded] = {}
-    failed: dict[str, str] = {}
-    futures = [pool.submit(encode, recording) for recording in recordings]
-    bar = tqdm(recordings, desc=what, unit="file")
-    for recording, future in zip(bar, futures, strict=True):
-        try:
-            encoded[recording.id] = future.result()
-        except (InputError, ValueError) as error:
-            failed[recording.id] = str(error)
-    report_set_aside(failed, "quality of units")
-    if not encoded:
-        raise InputError(f"no recording can be used ({next(iter(failed.values()))}); give others")
-    return encoded
-
-
 # ---- phones, and distorted speech
 
 
@@ -315,11 +295,12 @@ def _measure_stability(
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
     what = f"units of distorted speech, {len(distortions)} times"
     encode = partial(_encode_distorted, extractor, distortions)
-    encoded = _encode_all(pool, encode, [recordings[i] for i in places], what)
-    clean_units = [units[name] for name in encoded]
+    chosen = [recordings[i] for i in places]
+    encoded = list(encode_each(pool, encode, chosen, count, what))
+    clean_units = [units[recording.id] for recording, _ in encoded]
     rows = []
     for number, distortion in enumerate(distortions):
-        distorted_units = [by_distortion[number] for by_distortion in encoded.values()]
+        distorted_units = [by_distortion[number] for _, by_distortion in encoded]
         distance = unit_edit_distance(clean_units, distorted_units)
         row = {"recordings": len(clean_units), "unit_edit_distance": distance}
         rows.append(row | distortion.card)

@@ -7,15 +7,14 @@ of SUPERB (arXiv 2105.01051).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 
 from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.encoder import SpeechEncoder
+from speechssl.encoders.encoder import FunctionEngine, SpeechEncoder
 from speechssl.encoders.load import SMALL_KERNELS, SMALL_STRIDES
 from speechssl.timing import FrameGrid
 
@@ -54,11 +53,11 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
 
 def make_spectral_encoder(kind: str) -> SpeechEncoder:
     """Make an encoder whose one layer is the features `kind` of `SPECTRAL`, every 10 ms: a baseline
-    of SUPERB."""
+    of SUPERB. They are not normalised over the utterance, since mean pooling would then give 0."""
     compute, width = SPECTRAL[kind]
     grid = FrameGrid(SAMPLE_RATE, _SHIFT, _WINDOW)
     hash = hash_json({"spectral": kind})
-    return SpeechEncoder(kind, SpectralEngine(compute), grid, 0, width, normalise=True, hash=hash)
+    return SpeechEncoder(kind, FunctionEngine(compute), grid, 0, width, normalise=True, hash=hash)
 
 
 def mfcc(samples: np.ndarray) -> torch.Tensor:
@@ -92,24 +91,6 @@ SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
     "mfcc": (mfcc, 39),
     "fbank": (log_mel, MELS),
 }
-
-
-@dataclass(frozen=True)
-class SpectralEngine:
-    """This engine gives spectral features as the one layer of an encoder. They are not normalised
-    over the utterance, since mean pooling would then give 0."""
-
-    compute: Callable[[np.ndarray], torch.Tensor]
-    backend: str = "cpu"
-
-    def statistics(self, wave: torch.Tensor) -> None:
-        """Return None: there is nothing to normalise."""
-
-    def states(
-        self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
-    ) -> list[torch.Tensor]:
-        """Return the features (T, D) of a piece (N,) float32."""
-        return [self.compute(piece.numpy())]
 
 
 def nearest_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:

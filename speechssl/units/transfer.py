@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,13 +24,13 @@ from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import single_threaded
-from speechssl.errors import InputError, report_set_aside
+from speechssl.errors import InputError
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
 from speechssl.units.features import (
     Features,
+    encode_each,
     load_features,
     load_matching_features,
-    submit_in_order,
 )
 from speechssl.units.fit import draw_recordings
 from speechssl.units.kmeans import Reservoir
@@ -65,8 +64,8 @@ def transfer_codebook(o: Transfer) -> None:
     if book is None:
         workers = o.workers or len(os.sched_getaffinity(0))
         with single_threaded(workers) as pool:
-            encoded = encode_recordings(pair, recordings, pool, workers)
-            fitted, compared = fit_codebook(encoded, o, card)
+            encoded = encode_each(pool, pair.encode, recordings, workers, "transferring units")
+            fitted, compared = fit_codebook((x for _, x in encoded), o, card)
             frames_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
             agreement = float(np.concatenate(frames_kept).mean())
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
@@ -132,20 +131,6 @@ def _load_pair(o: Transfer) -> Pair:
     if o.distort:
         distort = parse_distortions(o.distort, seed=o.seed, probability=(1, 1), snr=o.snr_range)
     return Pair(old, before, after, distort)
-
-
-def encode_recordings(
-    pair: Pair, recordings: Sequence[Recording], pool: Executor, queue_size: int
-) -> Iterator[Encoded]:
-    """Encode the recordings in the pool, in order; those that cannot be used are listed."""
-    failed: dict[str, str] = {}
-    jobs = submit_in_order(pool, pair.encode, recordings, queue_size)
-    for recording, future in tqdm(jobs, desc="transferring units", unit="file"):
-        try:
-            yield future.result()
-        except (InputError, ValueError) as error:
-            failed[recording.id] = str(error)
-    report_set_aside(failed, "transferring units")
 
 
 def fit_codebook(

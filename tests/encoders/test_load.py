@@ -30,7 +30,6 @@ from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.export import convert, relative_errors
 from speechssl.encoders.load import (
     as_encoder,
-    hash_weights,
     load_checkpoint,
     load_encoder,
     save_encoder,
@@ -89,23 +88,24 @@ def save_and_load(model, folder):
 @pytest.mark.parametrize(
     ("style", "zipped"), [("dict", True), ("omegaconf", True), ("args", False)]
 )
+@pytest.mark.parametrize("size", ["base", "large"])
 def test_a_fairseq_checkpoint_is_the_hugging_face_encoder(
-    base, large, tmp_path, capsys, style, zipped
+    request, tmp_path, capsys, size, style, zipped
 ):
-    for name, model in (("base", base), ("large", large)):
-        cfg = make_fairseq_settings(model.config, normalise=name == "large")
-        extras = {"final_proj.weight": torch.ones(3, 3), "final_proj.bias": torch.ones(3)}
-        path = tmp_path / f"{name}.pt"
-        write_fairseq(path, rename_weights(model, "fairseq"), cfg, style, zipped, extras=extras)
-        encoder, expected = load_encoder(path), save_and_load(model, tmp_path / name)
-        assert encoder.hash == expected.hash
-        assert encoder.grid == expected.grid
-        assert encoder.normalise == (name == "large")
-        assert torch.equal(encoder.hidden_states(noise()), expected.hidden_states(noise()))
-        assert load_checkpoint(path).model.config.model_type == model.config.model_type
-        message = capsys.readouterr().err
-        assert "2 weights are not the encoder's" in message
-        assert "base.pt does not state" not in message
+    model, normalise = request.getfixturevalue(size), size == "large"
+    cfg, state = make_fairseq_settings(model.config, normalise), rename_weights(model, "fairseq")
+    extras = {"final_proj.weight": torch.ones(3, 3), "final_proj.bias": torch.ones(3)}
+    path = tmp_path / "x.pt"
+    write_fairseq(path, state, cfg, style, zipped, extras=extras)
+    encoder, expected = load_encoder(path), save_and_load(model, tmp_path / "hf")
+    assert encoder.hash == expected.hash
+    assert encoder.grid == expected.grid
+    assert encoder.normalise == normalise
+    assert torch.equal(encoder.hidden_states(noise()), expected.hidden_states(noise()))
+    assert load_checkpoint(path).model.config.model_type == model.config.model_type
+    message = capsys.readouterr().err
+    assert "2 weights are not the encoder's" in message
+    assert "x.pt does not state" not in message
 
 
 @pytest.mark.parametrize("flat", [False, True])
@@ -116,19 +116,13 @@ def test_the_settings_of_pre_training_are_found_in_a_fine_tuned_checkpoint(base,
         cfg_of_pretraining = cfg["model"] | cfg["task"] | {"arch": "hubert"}
         del cfg_of_pretraining["_name"]
     model = {"_name": "hubert_ctc", "layer_norm_first": "??", "w2v_args": cfg_of_pretraining}
-    write_fairseq(
-        tmp_path / "x.pt",
-        rename_weights(base, "fairseq"),
-        {"model": model, "task": cfg["task"]},
-        style="omegaconf",
-        prefix="w2v_encoder.w2v_model.",
-        extras={
-            "w2v_encoder.proj.weight": torch.ones(3, 3),
-            "w2v_encoder.proj.bias": torch.ones(3),
-        },
-    )
-    checkpoint = load_checkpoint(tmp_path / "x.pt")
-    assert checkpoint.left_out == ("w2v_encoder.proj.bias", "w2v_encoder.proj.weight")
+    prefix, state = "w2v_encoder.w2v_model.", rename_weights(base, "fairseq")
+    extras = {"w2v_encoder.proj.bias": torch.ones(3)}
+    cfg_of_file = {"model": model, "task": cfg["task"]}
+    path = tmp_path / "x.pt"
+    write_fairseq(path, state, cfg_of_file, "omegaconf", prefix=prefix, extras=extras)
+    checkpoint = load_checkpoint(path)
+    assert checkpoint.left_out == ("w2v_encoder.proj.bias",)
     assert checkpoint.assumptions == ()
     assert checkpoint.model.config.model_type == "hubert"
     assert checkpoint.normalise is False
@@ -171,18 +165,15 @@ def test_assumptions_are_reported(request, tmp_path, capsys, kind, size):
 
 
 @pytest.mark.parametrize(
-    ("size", "prefix", "stated"),
-    [
-        ("base", "", Architecture(heads=2, pre_norm=False, normalise=False)),
-        ("large", "model.wav2vec2.", Architecture(heads=4, pre_norm=True, normalise=False)),
-    ],
+    ("size", "prefix", "heads"), [("base", "", 2), ("large", "model.wav2vec2.", 4)]
 )
 def test_a_state_dict_of_torchaudio_gives_torchaudios_layers(
-    request, tmp_path, size, prefix, stated
+    request, tmp_path, size, prefix, heads
 ):
     """Torchaudio's factory makes the model: HuBERT base normalises after attention, wav2vec 2.0
     large before."""
     config = request.getfixturevalue(size).config
+    stated = Architecture(heads=heads, pre_norm=size == "large", normalise=False)
     torch.manual_seed(0)
     arguments = make_torchaudio_arguments(config) | {"aux_num_out": 7}
     model = torchaudio.models.wav2vec2_model(**arguments).eval()
@@ -246,29 +237,6 @@ def test_a_bundle_is_its_model_and_its_parameters(monkeypatch, tmp_path, name, k
     assert config.do_stable_layer_norm == bundle._params["encoder_layer_norm_first"]
     assert checkpoint.assumptions == (NO_MASK,)
     assert checkpoint.left_out == (("aux.bias", "aux.weight") if "ASR" in name else ())
-
-
-# ---- wrong files
-
-
-@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
-@pytest.mark.parametrize("fault", ["one more", "missing", "shape", "two encoders"])
-def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
-    state = rename_weights(base, kind)
-    name = next(name for name in state if name.endswith("k_proj.weight"))
-    if fault == "one more":  # fairseq's data2vec has a second positional convolution
-        state["encoder.pos_conv.1.0.weight"] = torch.ones(2)
-    elif fault == "missing":
-        del state[name]
-    elif fault == "shape":
-        state[name] = torch.cat([state[name], state[name]])
-    else:
-        state |= {f"w2v_model.{name}": tensor for name, tensor in state.items()}
-    torch.save(state, tmp_path / "x.pt")
-    message = "holds no encoder, or more than one"
-    if fault != "two encoders":
-        message = "x.pt does not have the weights of a wav2vec2 model"
-    refused(message, load_encoder, tmp_path / "x.pt")
 
 
 # ---- Hugging Face
@@ -338,12 +306,6 @@ def test_the_feature_extractor_states_whether_the_input_is_normalised(base, tmp_
         refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
-@pytest.fixture
-def copied(hubert_folder, tmp_path):
-    """Return a folder `copied` of a checkpoint, which a test may damage."""
-    return shutil.copytree(hubert_folder("layer"), tmp_path / "copied")
-
-
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
@@ -373,6 +335,28 @@ def test_an_encoder_read_without_transformers_is_the_same(kind, base, large, tmp
     assert torch.equal(encoder.hidden_states(noise()), by_transformers.hidden_states(noise()))
 
 
+@pytest.fixture
+def copied(hubert_folder, tmp_path):
+    """Return a folder `copied` of a checkpoint, which a test may damage."""
+    return shutil.copytree(hubert_folder("layer"), tmp_path / "copied")
+
+
+def test_a_shipped_encoder_is_found_by_its_name_and_has_its_card_and_hash(
+    encoder, copied, monkeypatch
+):
+    (copied / "card.json").write_text('{"what": "toy"}')
+    monkeypatch.setattr(loading, "SHIPPED", copied.parent)
+    for name in (copied, "copied"):
+        loaded = load_encoder(name)
+        assert loaded.name == "copied"
+        assert loaded.card == {"what": "toy"}
+        assert loaded.hash == encoder.hash
+    weights = load_file(copied / "model.safetensors")
+    name = next(n for n in weights if n.endswith("k_proj.bias"))
+    save_file(weights | {name: weights[name] + 1e-3}, copied / "model.safetensors")
+    assert load_encoder(copied).hash != encoder.hash
+
+
 # ---- long audio
 
 
@@ -388,26 +372,6 @@ def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     # whole utterance's: it is the same.
     torch.testing.assert_close(pieces[0], whole[0], atol=1e-4, rtol=1e-4)
     assert torch.cosine_similarity(pieces, whole, dim=-1).min() > 0.97
-
-
-def test_a_shipped_encoder_is_found_by_its_name_and_has_its_card(encoder, copied, monkeypatch):
-    assert encoder.card == {}
-    (copied / "card.json").write_text('{"what": "toy"}')
-    monkeypatch.setattr(loading, "SHIPPED", copied.parent)
-    for name in (copied, "copied"):
-        loaded = load_encoder(name)
-        assert loaded.name == "copied"
-        assert loaded.card == {"what": "toy"}
-        assert loaded.hash == encoder.hash
-
-
-def test_the_hash_is_that_of_the_weights(encoder, copied):
-    assert hash_weights(load_checkpoint(copied).model) == encoder.hash
-    weights = load_file(copied / "model.safetensors")
-    name = next(n for n in weights if n.endswith("k_proj.bias"))
-    weights[name] = weights[name] + 1e-3
-    save_file(weights, copied / "model.safetensors", {"format": "pt"})
-    assert load_encoder(copied).hash != encoder.hash
 
 
 # ---- Whisper
@@ -435,25 +399,21 @@ def encode_by_whisper(model, samples):
 def test_every_layer_is_that_of_transformers(whisper, length):
     folder, model = whisper
     samples = np.random.default_rng(length).normal(0, 0.1, length).astype(np.float32)
+    expected = encode_by_whisper(model, samples)[:, : math.ceil(length / 320)]
     states = load_encoder(folder).hidden_states(samples)
-    frames = math.ceil(length / 320)
-    assert states.shape == (3, frames, 32)
-    expected = encode_by_whisper(model, samples)[:, :frames]
     torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_longer_audio_is_read_in_overlapping_windows_of_30_seconds(whisper):
     folder, model = whisper
     samples = np.random.default_rng(0).normal(0, 0.1, 16_000 * 50).astype(np.float32)
-    states = load_encoder(folder).hidden_states(samples)
-    hop = 320
+    hop, frames = 320, 2500
     piece, context = 1300, 100  # frames: 26 s, and 2 s before and after it
-    assert states.shape == (3, 2500, 32)
     first = encode_by_whisper(model, samples[: hop * (piece + context - 1) + 1])
-    torch.testing.assert_close(states[:, :piece], first[:, :piece], atol=1e-5, rtol=1e-4)
     second = encode_by_whisper(model, samples[hop * (piece - context) :])
-    expected = second[:, context : context + 2500 - piece]
-    torch.testing.assert_close(states[:, piece:], expected, atol=1e-5, rtol=1e-4)
+    expected = [first[:, :piece], second[:, context : context + frames - piece]]
+    states = load_encoder(folder).hidden_states(samples)
+    torch.testing.assert_close(states, torch.cat(expected, dim=1), atol=1e-5, rtol=1e-4)
 
 
 # ---- wrong input
@@ -467,29 +427,51 @@ def test_frames_that_do_not_agree_with_the_grid_are_refused(tmp_path, monkeypatc
     refused("sew gives 24 frames .* not the 49 .* choose another", encoder.features, noise(), 1)
 
 
-def test_weights_that_do_not_fit_are_named(copied):
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+@pytest.mark.parametrize("fault", ["one more", "missing", "shape", "two encoders"])
+def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
+    state = rename_weights(base, kind)
+    name = next(name for name in state if name.endswith("k_proj.weight"))
+    if fault == "one more":  # fairseq's data2vec has a second positional convolution
+        state["encoder.pos_conv.1.0.weight"] = torch.ones(2)
+    elif fault == "missing":
+        del state[name]
+    elif fault == "shape":
+        state[name] = torch.cat([state[name], state[name]])
+    else:
+        state |= {f"w2v_model.{name}": tensor for name, tensor in state.items()}
+    torch.save(state, tmp_path / "x.pt")
+    message = "holds no encoder, or more than one"
+    if fault != "two encoders":
+        message = "x.pt does not have the weights of a wav2vec2 model"
+    refused(message, load_encoder, tmp_path / "x.pt")
+
+
+def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
     path = copied / "model.safetensors"
     weights = load_file(path)
     incomplete = {n: w for n, w in weights.items() if "layers.1.attention" not in n}
-    save_file(incomplete, path, {"format": "pt"})
-    refused("copied", load_encoder, copied)
-    wider = {"feature_projection.projection.weight": torch.zeros(32, 17)}
-    save_file(weights | wider, path, {"format": "pt"})
-    refused("copied", load_encoder, copied)
+    wider = weights | {"feature_projection.projection.weight": torch.zeros(32, 17)}
+    for damaged in (incomplete, wider):
+        save_file(damaged, path, {"format": "pt"})
+        refused("copied", load_encoder, copied)
     path.write_bytes(path.read_bytes()[:1_000])
     refused("copied", load_encoder, copied)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "options", "message"),
     [
-        ("no/such-encoder", "no speech encoder at no/such-encoder"),
-        ("torchaudio:hubert_base", "choose from .*HUBERT_BASE"),
-        (__file__, "test_load.py"),
+        ("no/such-encoder", {}, "no speech encoder at no/such-encoder"),
+        ("torchaudio:hubert_base", {}, "choose from .*HUBERT_BASE"),
+        (__file__, {}, "test_load.py"),
+        ("", {"precision": "int8"}, "int8"),
+        ("", {"device": "nowhere"}, "nowhere"),
+        ("", {"device": "cpu", "engine": "openvino"}, "Open"),
     ],
 )
-def test_a_name_of_no_encoder_is_refused(name, message):
-    refused(message, load_encoder, name)
+def test_a_wrong_name_or_option_is_refused(whisper, name, options, message):
+    refused(message, load_encoder, name or whisper[0], **options)
 
 
 def test_a_file_without_an_encoder_is_refused(tmp_path):
@@ -497,31 +479,9 @@ def test_a_file_without_an_encoder_is_refused(tmp_path):
     refused("x.pt holds no encoder", load_encoder, tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize(
-    "samples",
-    [
-        np.zeros((9_000, 2), np.float32),
-        np.full(9_000, np.nan, np.float32),
-        np.zeros(399, np.float32),
-    ],
-)
-def test_stereo_nan_and_too_few_samples_are_refused(encoder, samples):
-    with pytest.raises(ValueError, match="samples"):
-        encoder.features(samples, 1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"precision": "int8"}, "int8"),
-        ({"device": "nowhere"}, "nowhere"),
-        ({"device": "cpu", "engine": "openvino"}, "Open"),
-    ],
-)
-def test_a_precision_device_or_engine_that_does_not_exist_is_refused(whisper, settings, message):
-    folder, _ = whisper
-    refused(message, load_encoder, folder, **settings)
-
-
-def test_a_layer_that_does_not_exist_is_refused(encoder):
+def test_wrong_samples_and_layers_are_refused(encoder):
+    short = np.zeros(399, np.float32)
+    for samples in (np.zeros((9_000, 2)), np.full(9_000, np.nan), short):
+        with pytest.raises(ValueError, match="samples"):
+            encoder.features(samples.astype(np.float32), 1)
     refused("has the layers 0 to 2, not 3", encoder.features, noise(), 3)

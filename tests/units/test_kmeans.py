@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from speechssl.checkpoints import SHIPPED
 from speechssl.units import codebook
@@ -109,43 +109,23 @@ def test_fewer_frames_than_clusters_are_refused():
 # ---- files
 
 
-@pytest.fixture
-def saved(tmp_path):
-    book = Codebook(np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32), CARD)
-    book.save(tmp_path / "book.safetensors")
-    return book, tmp_path / "book.safetensors"
-
-
-def test_a_codebook_comes_back_as_it_was(saved):
-    book, path = saved
+def test_a_codebook_comes_back_as_it_was_and_no_other_does(tmp_path):
+    path = tmp_path / "book.safetensors"
+    centroids = normal(0, 6, 6)[:, ::2]  # not contiguous, as the library for files needs it
+    book = Codebook(centroids, CARD)
+    book.save(path)
     loaded = load_codebook(str(path))
-    assert np.array_equal(loaded.centroids, book.centroids)
+    assert np.array_equal(loaded.centroids, centroids)
     assert loaded.card == CARD | {"K": 6, "hash": book.hash}
-
-
-def test_a_codebook_of_every_second_dimension_comes_back(saved):
-    """Its array is not contiguous, which the library for files would write wrongly."""
-    book, path = saved
-    Codebook(book.centroids[:, ::2], CARD).save(path)
-    assert np.array_equal(load_codebook(path).centroids, book.centroids[:, ::2])
-
-
-def test_changed_and_missing_files_are_named(saved):
-    _, path = saved
-    centroids = load_file(path)["centroids"]
-    centroids[2, 1] += 1e-4
-    save_file({"centroids": centroids}, path)
+    save_file({"centroids": loaded.centroids + 1e-4}, path)
     refused("book.safetensors does not match its card; fit it again", load_codebook, path)
     path.unlink()
     refused(r"book\.", load_codebook, path)
 
 
-def test_a_shipped_codebook_is_found_by_its_name():
+def test_a_shipped_codebook_is_found_by_its_name_and_a_path_without_one_refused():
     name = "people-en/units.safetensors"
     assert load_codebook(name).hash == load_codebook(SHIPPED / name).hash
-
-
-def test_a_path_without_a_codebook_is_refused():
     refused("cannot read the codebook x/units.safetensors", load_codebook, "x/units.safetensors")
     refused("people-en/encoder has no codebook", load_codebook, "people-en/encoder")
 
@@ -192,10 +172,9 @@ def test_a_float32_product_would_decide_close_calls_wrongly(close_calls):
 def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch, set_threads):
     centroids, features = close_calls
     expected = nearest_by_brute_force(features, centroids)
-    set_threads(2)
-    assert np.array_equal(Nearest(centroids)(features), expected)
-    set_threads(1)
-    assert np.array_equal(Nearest(centroids)(features), expected)
+    for threads in (2, 1):
+        set_threads(threads)
+        assert np.array_equal(Nearest(centroids)(features), expected)
     monkeypatch.setattr(codebook, "BLOCK_SCORES", 64 * len(centroids))  # 64 frames at a time
     monkeypatch.setattr(codebook, "BLOCK_NUMBERS", 3 * centroids.shape[1])  # three frames
     small_blocks = Nearest(centroids)
@@ -203,31 +182,19 @@ def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch
     assert np.array_equal(small_blocks(features), expected)
 
 
-@pytest.fixture
-def stream_with_huge_dimension():
-    """Return the stream of `make_clusters` with a third dimension, noise of huge variance."""
-    stream = make_clusters()
-    noise = np.random.default_rng(1).normal(0, 1e4, (len(stream), 20, 1)).astype(np.float32)
-    return [np.concatenate(columns, axis=1) for columns in zip(stream, noise, strict=True)]
-
-
-def test_standardised_clusters_ignore_a_dimension_of_huge_variance(stream_with_huge_dimension):
+def test_standardised_clusters_ignore_a_dimension_of_huge_variance():
+    """Units are the nearest centroids of scaled features."""
+    noise = np.random.default_rng(1).normal(0, 1e4, (60, 20, 1)).astype(np.float32)
+    columns = zip(make_clusters(), noise, strict=True)
+    stream = [np.concatenate(pair, axis=1) for pair in columns]
     centres = torch.from_numpy(np.pad(CENTRES, ((0, 0), (0, 1))))
-    standardised = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=True)
-    assert len(set(standardised.assign(centres))) == 4
-    plain = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=False)
-    assert len(set(plain.assign(centres))) < 4
-
-
-def test_a_standardised_codebook_gives_the_nearest_centroid_of_scaled_features(
-    stream_with_huge_dimension,
-):
-    book = fit_kmeans(stream_with_huge_dimension, 4, CARD, standardise=True)
-    frames = np.concatenate(stream_with_huge_dimension)
+    assert len(set(fit_kmeans(stream, 4, CARD).assign(centres))) < 4
+    book = fit_kmeans(stream, 4, CARD, standardise=True)
+    assert len(set(book.assign(centres))) == 4
+    frames = np.concatenate(stream)
     scale = frames.astype(np.float64).std(0)
     # the book has c / s of each centroid c of scaled features x / s
-    centroids = book.centroids * scale
-    distances = np.square((frames / scale)[:, None] - centroids[None]).sum(-1)
+    distances = np.square((frames / scale)[:, None] - (book.centroids * scale)[None]).sum(-1)
     units = book.assign(torch.from_numpy(frames))
     assert (units == distances.argmin(1)).mean() > 0.999
 
