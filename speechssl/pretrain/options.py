@@ -112,7 +112,9 @@ class Masks:
     )
     mask_length: Count = option(10, "frames per masked span")
     same_masks: bool | None = option(
-        OF_SIZE, "reduce the rows of a batch to equally many masked frames, as fairseq does"
+        OF_SIZE,
+        "reduce the rows of a batch to equally many masked frames, as fairseq does; wav2vec 2.0 "
+        "always does",
     )
 
 
