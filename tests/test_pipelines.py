@@ -117,15 +117,38 @@ def test_all_systems_answer_recordings_and_cascades_answer_texts(speech, capsys)
         qa.answer(speech[0], "Where is the noise?")
 
 
-def test_systems_and_recordings_that_cannot_be_used_are_refused():
-    refused("cascade-given reads", speechssl.QA, systems=["dual", "cascade-given"])
-    refused("nowhere is neither a folder", speechssl.QA, "nowhere")
-    dual = speechssl.QA(systems="dual")
-    minute = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)  # longer than a question may be
-    refused("dual can only listen", dual.answer, minute, ["Where is the noise?"])
-    refused("a question at most 60 s", dual.answer, minute, [minute])
-    refused("the array given", dual.answer, np.zeros(16_000), [minute[:16_000]])
-    refused("the array given is 0.006 s", dual.answer, minute[:100], [minute[:16_000]])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"systems": ["dual", "cascade-given"]}, "cascade-given reads transcripts"),
+        ({"models": "nowhere"}, "nowhere is neither a folder"),
+    ],
+)
+def test_systems_that_cannot_be_asked_are_refused(options, message):
+    refused(message, speechssl.QA, **options)
+
+
+@pytest.fixture(scope="module")
+def dual():
+    """A QA whose only system is DUAL."""
+    return speechssl.QA(systems="dual")
+
+
+# longer than a question may be
+MINUTE = np.random.default_rng(0).normal(0, 0.1, 61 * 16_000)
+
+
+@pytest.mark.parametrize(
+    ("passage", "question", "message"),
+    [
+        (MINUTE, "Where is the noise?", "dual can only listen"),
+        (MINUTE, MINUTE, "lasts 61 s, and a question at most 60 s"),
+        (np.zeros(16_000), MINUTE[:16_000], "the array given"),
+        (MINUTE[:100], MINUTE[:16_000], "the array given is 0.006 s long"),
+    ],
+)
+def test_recordings_that_cannot_be_used_are_refused(passage, question, message, dual):
+    refused(message, dual.answer, passage, [question])
 
 
 # ---- speechssl answer

@@ -94,20 +94,49 @@ def test_a_question_is_shorter_than_a_passage(tmp_path):
     refused("may last 60 s", read_upload, path, "question", Limits(100.0))
 
 
-@pytest.mark.parametrize(("written", "snr_db"), [("pink", -5.0), ("pink", 20.0), ("pink@0", 0.0)])
-def test_systems_get_recordings_with_the_snr_of_the_condition_or_the_slider(written, snr_db):
-    received = []  # by the systems
+UPLOADS = noise(2.0), noise(1.0)
+
+
+def answer_uploads(condition, slider):
+    """Answer the uploads in a condition, with the slider at an SNR. Return the page, and the
+    recordings that the systems get."""
+    received = []
 
     def details(passage, questions):
         received.extend([passage, *questions])
         return [{}]
 
     qa = SimpleNamespace(systems=[], details=details)
-    uploads = [noise(2.0), noise(1.0)]
-    page = render_answers(qa, *uploads, written, snr_db or 5.0)
-    for noisy, clean in zip(received, uploads, strict=True):
+    return render_answers(qa, *UPLOADS, condition, slider), received
+
+
+@pytest.mark.parametrize(
+    ("condition", "slider", "snr_db"),
+    [("pink", -5.0, -5.0), ("pink", 20.0, 20.0), ("pink@0", 5.0, 0.0)],
+)
+def test_systems_get_recordings_with_the_snr_of_the_condition_or_the_slider(
+    condition, slider, snr_db
+):
+    page, received = answer_uploads(condition, slider)
+    for noisy, clean in zip(received, UPLOADS, strict=True):
         assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
     assert f"Passage, pink {snr_db:g} dB" in page
+
+
+def test_clean_recordings_are_the_uploads_bit_for_bit():
+    _, received = answer_uploads("clean", -5.0)
+    for samples, upload in zip(received, UPLOADS, strict=True):
+        np.testing.assert_array_equal(samples, upload)
+
+
+def test_the_slider_does_not_change_reverberation():
+    page, received = answer_uploads("reverb", -5.0)
+    other_page, others = answer_uploads("reverb", 20.0)
+    for samples, other, upload in zip(received, others, UPLOADS, strict=True):
+        np.testing.assert_array_equal(samples, other)
+        assert not np.array_equal(samples, upload)
+    assert page == other_page
+    assert "Passage, reverb 0.5 s" in page
 
 
 # ---- answers
@@ -138,16 +167,30 @@ def test_the_page_shows_answers_units_and_words_and_plays_them(speech):
 # ---- the verb
 
 
-def test_a_page_that_cannot_be_served_is_refused(monkeypatch):
+@pytest.fixture
+def without_gradio(monkeypatch):
+    """Gradio is not installed, and the variables that `serve` sets are restored after the test."""
     for name in ("GRADIO_TEMP_DIR", "GRADIO_ANALYTICS_ENABLED", "no_proxy"):
-        monkeypatch.setenv(name, "")  # `serve` sets these; they are restored after the test
+        monkeypatch.setenv(name, "")
     monkeypatch.setitem(sys.modules, "gradio", None)
-    refused("the page needs the extra serve: pip install", serve, Serve(port=free_port()))
+
+
+def test_a_port_in_use_is_refused(without_gradio):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         refused(f"127.0.0.1:{port}", serve, Serve(port=port))
-    refused("no recordings in bagpipes", serve, Serve(conditions=("bagpipes",)))
-    refused("no.such.host.invalid", serve, Serve(host="no.such.host.invalid"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "the page needs the extra serve: pip install"),
+        ({"conditions": ("bagpipes",)}, "no recordings in bagpipes"),
+        ({"host": "no.such.host.invalid"}, "cannot listen at no.such.host.invalid"),
+    ],
+)
+def test_a_page_that_cannot_be_served_is_refused(options, message, without_gradio):
+    refused(message, serve, Serve(port=free_port(), **options))
 
 
 @pytest.fixture

@@ -88,6 +88,16 @@ def test_re_init_initialises_the_rows_and_scratch_the_layers_too(
     assert torch.cdist(table.weight, model.get_input_embeddings().weight).min() > 0.01
 
 
+@pytest.mark.parametrize("assignment", ["re-init", "scratch"])
+def test_new_rows_depend_on_the_seed_only(tokenizer, text_encoder, assignment):
+    tables = []
+    for seed in (7, 7, 8):
+        _, table = symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed)
+        tables.append(table.weight)
+    assert torch.equal(tables[0], tables[1])
+    assert not torch.equal(tables[0], tables[2])
+
+
 WORDS = ["<s>", "</s>", "<unk>", "<pad>", *(f"w{c}" for c in "abcdefghij")]
 FIVE_TOKENS = make_tokenizer("<s>", "<pad>", "</s>", "<unk>", ".", **SPECIAL_TOKENS)
 

@@ -91,6 +91,22 @@ def test_training_lowers_the_loss_and_reports_on_stderr(tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("step_of_kill", "schedule"),
+    [
+        (2, {}),  # before the first checkpoint, of step 3
+        (7, {"horizon": 20, "schedule": "cosine"}),  # between two checkpoints
+    ],
+)
+def test_a_killed_run_that_is_resumed_ends_with_the_same_bits(tmp_path, step_of_kill, schedule):
+    _, expected = train(tmp_path / "whole", **schedule)
+    kill(train, tmp_path / "killed", step_of_kill, **schedule)
+    result, weights = train(tmp_path / "killed", **schedule)
+    assert result["steps"] == 10
+    assert torch.equal(weights, expected)
+
+
+@pytest.mark.slow
 def test_a_step_with_a_gradient_that_is_not_finite_changes_nothing(tmp_path):
     def break_step_4(step):
         return make_broken_batch(step) if step == 4 else make_batch(step)

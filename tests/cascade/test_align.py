@@ -113,6 +113,24 @@ def test_words_that_cannot_be_spelt_get_the_time_in_which_they_are_said(said, un
         assert all(before[1] == after[0] for before, after in pairwise(frames[1:-1]))
 
 
+def test_each_of_two_gaps_gets_its_own_time_and_the_words_between_keep_theirs(unwidened):
+    said = ["he", "paid", "three|dollars", "or", "ninety|percent", "of", "it"]
+    path, said_frames = "_", []
+    for text in said:
+        path += "_|_"
+        said_frames.append((len(path), len(path) + len(text)))
+        path += text
+    aligner, samples = make_aligner_and_audio(path + "_")
+    alignment = aligner.align(samples, "he paid $3 or 90% of it".split())
+    assert alignment.confidence() > 0.5
+    frames = [frames_of(word) for word in alignment.words]
+    for i in (0, 1, 3, 5, 6):  # the words that can be spelt
+        assert frames[i] == said_frames[i]
+    for i in (2, 4):
+        # "_|_" between words, three frames, may be taken for symbols of the number
+        assert frames[i] == pytest.approx(said_frames[i], abs=3)
+
+
 @pytest.mark.parametrize(("text", "share"), [("臺灣の北京", 4 / 5), ("1984", 1.0), ("Taipei", 0.0)])
 def test_the_share_of_letters_that_can_be_spelt(text, share):
     aligner, _ = make_aligner_and_audio("_", ("<blank>", *"台湾北京"), separator="")

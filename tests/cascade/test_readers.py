@@ -1,5 +1,5 @@
 """Readers of words: those of Hugging Face find the answers that transformers finds; "no answer",
-names of systems, refusals; and a reader that is trained here."""
+names of systems, refusals; and readers that are trained here."""
 
 import math
 import re
@@ -20,7 +20,7 @@ from speechssl.options import TrainingOptions
 from speechssl.systems import load_systems
 from speechssl.textlm.layers import Shift
 
-from ..files import change_json, refused, write_corpus
+from ..files import change_json, refused, same_files, write_corpus
 from .conftest import transcript
 
 QA = "AutoModelForQuestionAnswering"
@@ -175,24 +175,58 @@ def test_a_checkpoint_that_answers_no_questions_is_refused(
     refused(reason, load_huggingface, folder, ReaderOptions())
 
 
-def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(
-    checkpoint, tmp_path
-):
+# ---- readers that are trained here
+
+
+@pytest.fixture
+def train(checkpoint, tmp_path):
+    """A function (folder, steps) that trains a reader from a tiny BERT with the shift of the file
+    `en.safetensors`, on a question about the story. The learning rate falls over four steps,
+    however many are made."""
     answer = {"text": "the silver lantern", "char_start": STORY.index("the silver")}
     question = {"id": "q", "passage": "p", "text": "what was lost", "answers": [answer]}
     passages, questions = [{"id": "p", "text": STORY}], [question]
     corpus = write_corpus(tmp_path / "corpus", "test", passages=passages, questions=questions)
-    for name, size in (("en", 0.5), ("zh", -2.0)):
-        Shift(1, torch.linspace(-size, size, 32)).save(tmp_path / f"{name}.safetensors")
-    training = TrainingOptions(steps=1, learning_rate=1e-2, warmup_steps=1, bf16=False)
-    windows = {"window": 40, "stride": 20, "max_question": 20, "answer": 6}
-    bert = str(checkpoint("BERT"))
-    qa = QaOptions(training, text_encoder=bert, split="test", characters=True, batch=2, **windows)
-    inputs = {"corpus": corpus, "shift": tmp_path / "en.safetensors"}
-    train_text_qa(TrainTextQa(**inputs, out=tmp_path / "set/text-qa", qa=qa))
+    shift = tmp_path / "en.safetensors"
+    Shift(1, torch.linspace(-0.5, 0.5, 32)).save(shift)
+
+    def run(out, steps):
+        training = TrainingOptions(
+            steps, learning_rate=1e-2, warmup_steps=1, horizon=4, save_every=3, bf16=False
+        )
+        qa = QaOptions(
+            training,
+            text_encoder=str(checkpoint("BERT")),
+            split="test",
+            characters=True,
+            dropout=True,
+            batch=2,
+            window=40,
+            stride=20,
+            max_question=20,
+            answer=6,
+        )
+        train_text_qa(TrainTextQa(corpus=corpus, out=out, shift=shift, qa=qa))
+
+    return run
+
+
+def test_a_reader_keeps_the_shift_that_it_was_trained_with_unless_another_is_given(train, tmp_path):
+    train(tmp_path / "set/text-qa", steps=1)
+    Shift(1, torch.linspace(2.0, -2.0, 32)).save(tmp_path / "zh.safetensors")
     trained = load_text_qa(tmp_path / "set", ReaderOptions())
     shifted = load_text_qa(tmp_path / "set", ReaderOptions(shift=tmp_path / "zh.safetensors"))
     assert (trained.suffix, shifted.suffix) == ("", "~zh")
     item = [(transcript(QUESTION), transcript(STORY))]
     scores = [qa.reader.read(item)[0].score for qa in (trained, shifted)]
     assert scores[0] != pytest.approx(scores[1], abs=1e-4)
+
+
+def test_text_qa_that_is_trained_further_is_that_of_one_training(train, tmp_path):
+    whole, further = tmp_path / "whole", tmp_path / "further"
+    train(whole, steps=4)
+    train(further, steps=2)
+    after_two_steps = (further / "model.safetensors").read_bytes()
+    train(further, steps=4)
+    assert same_files(whole, further, "model.safetensors", "config.json")
+    assert (further / "model.safetensors").read_bytes() != after_two_steps

@@ -1,11 +1,11 @@
-"""The cascade, with a stand-in for the span model: words become tokens, and spans of tokens become
-words with times."""
+"""The cascade, with stand-ins for recogniser and span model: words become tokens, and spans of
+tokens become words with times."""
 
 import numpy as np
 import pytest
 
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import load_simulated, make_text_system
+from speechssl.cascade.system import load_simulated, make_cascade, make_text_system
 from speechssl.cascade.train_text_qa import make_text_examples
 from speechssl.data.records import Answer, Corpus, Passage, Question, Span
 from speechssl.dual.system import AnswerSpan, TimedAnswer
@@ -18,13 +18,28 @@ SENTENCE = transcript("Anna lost the silver lantern in Paris.")
 WHAT = transcript("what")
 
 
+class FakeRecogniser:
+    """This recognises `texts[i]` in a recording whose first sample is i."""
+
+    name, card = "fake", {"asr": "fake"}
+
+    def __init__(self, texts):
+        self.texts = texts
+
+    def transcribe(self, samples):
+        return transcript(self.texts[int(samples[0])])
+
+
 class FindingReader:
-    """This answers with the span of the tokens of `answer` in the passage."""
+    """This answers with the span of the tokens of `answer` in the passage, and keeps the items that
+    it reads."""
 
     def __init__(self, codec, answer):
         self.answer, _ = codec.encode(answer.split())
+        self.items = []
 
     def read(self, items):
+        self.items += items
         return [self._find(passage) for _, passage in items]
 
     def _find(self, passage):
@@ -56,6 +71,18 @@ def test_an_example_holds_the_tokens_of_the_answers_words(codec, tokenizer):
     answer_ids = example.passage[example.first : example.last + 1]
     assert tokenizer.convert_ids_to_tokens(answer_ids) == ["o", "##w", "##l", "##s", "lost"]
     assert np.array_equal(example.question, codec.encode(["what", "lost"])[0])
+
+
+def test_recordings_are_recognised_and_not_mixed_up(codec):
+    texts = ["what did Anna lose", "Anna lost the owls in Paris"]
+    reader = FindingReader(codec, "owls")
+    cascade = make_cascade(TextQa(TrainedReader(codec, reader)), FakeRecogniser(texts))
+    question, passage = (cascade.encode(None, np.array([i, 0.0])) for i in range(2))
+    (answer,) = cascade.answer_all([(question, passage)])
+    assert (answer.start, answer.end, answer.text) == (1.5, 1.9, "owls")
+    ((question_ids, passage_ids),) = reader.items
+    assert np.array_equal(question_ids, codec.encode(texts[0].split())[0])
+    assert np.array_equal(passage_ids, codec.encode(texts[1].split())[0])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions
 
-from ..files import change_lines, refused, same_files, untouched
+from ..files import change_lines, read_lines, refused, same_files, untouched
 
 
 def training_options(steps, learning_rate=1e-2, save_every=1):
@@ -89,7 +89,7 @@ def test_a_head_on_all_hidden_states_learns_their_weights_without_a_bad_recordin
 
 
 @pytest.mark.slow
-def test_the_score_of_the_best_checkpoint_is_the_error_rate_of_the_head(
+def test_the_head_is_the_checkpoint_that_recognises_held_out_recordings_best(
     mini_corpus, encoder, tmp_path
 ):
     root = replace_words(mini_corpus(), [["你", 0.0, 0.2], ["好", 0.2, 0.4]], language="zh")
@@ -102,6 +102,9 @@ def test_the_score_of_the_best_checkpoint_is_the_error_rate_of_the_head(
     )
     recogniser = train_head(root, encoder, tmp_path / "ctc", head)
     best = read_json(tmp_path / "ctc/card.json")["training"]["best"]
+    rows = read_lines(tmp_path / "ctc/checkpoints/log.jsonl")
+    error_rates = {row["step"]: row["eval_cer"] for row in rows if "eval_cer" in row}
+    assert best["step"] == min(error_rates, key=error_rates.get)
     data = load_corpus(root, "dev")
     records = sample_items(find_recorded_texts(data), head.evaluation)
     texts = [recogniser.transcribe(read_audio(data.path(r))).text for r in records]

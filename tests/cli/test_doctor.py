@@ -23,20 +23,27 @@ def test_doctor_names_packages_engine_models_and_what_is_missing(
 ) -> None:
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path / "models"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    for folder, architecture in (
-        ("models/openai/whisper-tiny", "WhisperForConditionalGeneration"),
-        ("cache/models--deepset--roberta/snapshots/abc", "RobertaForQuestionAnswering"),
+    for folder, text in (
+        ("models/broken", "{"),
+        ("models/openai/whisper-tiny", '{"architectures": ["WhisperForConditionalGeneration"]}'),
+        (
+            "cache/models--deepset--roberta/snapshots/abc",
+            '{"architectures": ["RobertaForQuestionAnswering"]}',
+        ),
     ):
         config = tmp_path / folder / "config.json"
         config.parent.mkdir(parents=True)
-        config.write_text(json.dumps({"architectures": [architecture]}))
+        config.write_text(text)
     assert main(["doctor", "--json"]) == 0
     sections = json.loads(capsys.readouterr().out)
     assert sections["installed"]["torch"]
     assert sections["engine"]["people-en/encoder, precision fp32"].startswith("torch in fp32")
     shipped, in_folder, cached = sections["models"].values()
     assert "dual" in shipped["people-en"]
-    assert in_folder == {"openai/whisper-tiny": "WhisperForConditionalGeneration"}
+    assert in_folder == {
+        "broken": "unreadable config.json",
+        "openai/whisper-tiny": "WhisperForConditionalGeneration",
+    }
     assert cached == {"deepset/roberta": "RobertaForQuestionAnswering"}
     assert "facebook/hubert-base-ls960" in sections["missing"]
     assert "openai/whisper-base" not in sections["missing"]

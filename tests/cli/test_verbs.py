@@ -18,6 +18,7 @@ from speechssl.cli import (
     parse_arguments,
 )
 from speechssl.cli.parser import make_parser
+from speechssl.options import BERT, HUBERT, PLAIN, Adam
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,6 +110,40 @@ def test_an_answer_of_the_shipped_models_imports_little_beside_torch(tmp_path):
     call = f"answer --passage {tmp_path}/a.wav --question {tmp_path}/a.wav Where?".split()
     code = f"from speechssl.cli import main\nassert main({call}) == 0"
     assert not find_imported(heavy, code)
+
+
+def get_training(config):
+    """Return the training options in the options of a verb."""
+    for part in ("training", "qa", "options", "head"):
+        if hasattr(config, part):
+            config = getattr(config, part)
+    return getattr(config, "training", config)
+
+
+@pytest.mark.parametrize(
+    ("verb", "adam", "longest_answer"),
+    [
+        ("pretrain continue c o --start e", HUBERT, None),
+        ("train dual c u o", PLAIN, 275),
+        ("train text-qa c o", PLAIN, 30),
+        ("train ctc c e o", PLAIN, None),
+        ("train speechbert c e o", BERT, 30),
+        ("train transfer-speechbert c e s n o", BERT, None),
+        ("train choice c o", BERT, None),
+    ],
+)
+def test_defaults_of_adamw_and_the_longest_answer_are_those_of_the_papers(
+    verb, adam, longest_answer
+):
+    training = get_training(options(verb))
+    assert Adam(training.adam_betas, training.adam_epsilon, training.weight_decay) == adam
+    if longest_answer:
+        assert options(verb).qa.answer == longest_answer
+    typed = "--adam-betas 0.8 0.9 --adam-epsilon 1e-3 --weight-decay 0.5"
+    training = get_training(options(f"{verb} {typed}"))
+    assert training.adam_betas == (0.8, 0.9)
+    assert training.adam_epsilon == 1e-3
+    assert training.weight_decay == 0.5
 
 
 def test_options_of_speechbert_become_three_stages():

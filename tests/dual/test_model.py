@@ -103,6 +103,16 @@ def test_the_windows_most_like_the_question_are_read_and_places_stay_those_of_th
     assert 36 <= answer.first <= answer.last < 72
 
 
+def test_where_no_window_is_left_out_retrieval_changes_nothing(span_model):
+    question, passage = random_tokens(3), random_tokens(100, seed=1)
+    reader = Reader(span_model("bert"), LAYOUT)
+    windows = cut_windows(100, LAYOUT.size, LAYOUT.stride)
+    retrieving = replace(reader, retrieve=len(windows), ngram=2)
+    assert retrieving.read([(question, passage)]) == reader.read([(question, passage)])
+    one_window = [(question, passage[: LAYOUT.size])]
+    assert replace(retrieving, retrieve=1).read(one_window) == reader.read(one_window)
+
+
 def test_the_loss_is_the_mean_of_two_cross_entropies_and_exact_the_share_with_both_ends_right(
     span_model,
 ):

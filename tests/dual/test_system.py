@@ -51,6 +51,13 @@ def test_the_best_span_is_that_of_brute_force(start, longest, random):
     assert find_best_span(start, end, longest, *WEIGHTS) == expected
 
 
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
+def test_scores_that_are_not_finite_are_refused(score):
+    for start, end in (([0.0, score], [0.0, 1.0]), ([0.0, 1.0], [score, 0.0])):
+        with pytest.raises(ValueError, match="not finite"):
+            find_best_span(start, end, 2, *WEIGHTS)
+
+
 def score_window(window, start, end=None, null=-np.inf):
     """Make a scored window; end: its end logits, by default those of the start."""
     logits = np.stack([start, start if end is None else end], 1)

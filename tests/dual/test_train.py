@@ -26,7 +26,7 @@ from speechssl.data.records import (
 )
 from speechssl.dual import train
 from speechssl.dual.data import ExampleBatches, make_unit_examples
-from speechssl.dual.model import load_reader
+from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import Reader, TimedAnswer, adapt_extractor, answer_units
 from speechssl.dual.train import train_dual
@@ -371,13 +371,47 @@ def test_text_qa_is_evaluated_by_f1(corpus, tmp_path):
 # ---- families of text encoders, from checkpoints with their own tokenizers
 
 
+@pytest.fixture
+def load_by_name(corpus, monkeypatch):
+    """This undoes the tiny text encoder of `corpus`: --text-encoder is loaded by its name."""
+    monkeypatch.setattr(train, "load_text_encoder", load_text_encoder)
+
+
+FAMILIES = ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["BigBird", "Longformer", "ModernBERT", "T5", "XLM-RoBERTa"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_loaded_reader_of_any_family_answers_as_before_it_was_saved(
+    load_by_name, dev, checkpoint, tmp_path, monkeypatch, family
+):
+    saved = []
+
+    def save_and_keep(out, model, *more):
+        saved.append(model.eval())
+        save_reader(out, model, *more)
+
+    monkeypatch.setattr(train, "save_reader", save_and_keep)
+    out = train_reader(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
+    loaded, layout, _ = load_reader(out)
+    # BigBird's sparse attention depends on the batch
+    assert loaded.encoder.config.to_dict().get("attention_type") != "block_sparse"
+    (before,) = saved
+    before.load_state_dict(dequantise(quantise(before.state_dict())))
+    rng = np.random.default_rng(0)
+    items = [(rng.integers(0, K, 5), rng.integers(0, K, size)) for size in (7, 16, 60)]
+    expected = Reader(before, layout).read(items)
+    for answer, wanted in zip(Reader(loaded, layout).read(items), expected, strict=True):
+        assert (answer.first, answer.last) == (wanted.first, wanted.last)
+        assert answer.score == pytest.approx(wanted.score, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
 def test_evaluation_does_not_change_the_training_of_any_family(
-    dev, checkpoint, tmp_path, monkeypatch, family
+    load_by_name, dev, checkpoint, tmp_path, family
 ):
     """Some families keep state from one call to the next, such as tables of positions."""
-    monkeypatch.setattr(train, "load_text_encoder", load_text_encoder)  # not that of `corpus`
     weights = []
     for name, every in (("evaluated", 1), ("plain", 0)):
         encoder = {"text_encoder": str(checkpoint(family)), "max_question": 20}
@@ -386,9 +420,6 @@ def test_evaluation_does_not_change_the_training_of_any_family(
     evaluated, plain = weights
     for name, weight in evaluated.items():
         assert torch.equal(weight, plain[name]), name
-    # BigBird's sparse attention depends on the batch
-    config = load_reader(out)[0].encoder.config.to_dict()
-    assert config.get("attention_type") != "block_sparse"
 
 
 @pytest.mark.parametrize("kind", ["adapters", "lora", "weighted-sum"])
