@@ -40,12 +40,12 @@ def read_pairs(table):
 SAID_ENGLISH = read_pairs(
     """
     $5 = five dollars | £1 = one pound | €3.50 = three euros and fifty cents | 50¢ = fifty cents
-    $1,200 = twelve hundred dollars | ¥500 = five hundred yen | $0.5 = fifty cents
+    $1,200 = twelve hundred dollars | ¥500 = five hundred yen | $0.50 = fifty cents | $0.5 = fifty cents
     £5 million = five million pounds | $5bn = five billion dollars | 5 % = five per cent
     ½ = one-half | 3/4 = three fourths | 3 1/2 men = three and a half men
     2¾ = two and three quarters | the 21st = the twenty-first | the 1980's = the nineteen eighties
     the '80s = the eighties | at 7:30 = at seven thirty | at 7:05 = at seven oh five
-    7:00 P.M. = seven pm | 9:00 = nine o'clock | 12:00 o'clock = twelve oclock
+    7pm = seven p.m. | 7:00 P.M. = seven pm | 9:00 = nine o'clock | 12:00 o'clock = twelve oclock
     Henry VIII's = Henry the Eighth's | World War II = world war two | chapter IV = chapter four
     Super Bowl XLIX = Super Bowl forty-nine | 5km = five kilometres | 1 km = one kilometer
     60 mph = sixty miles per hour | 20°C = twenty degrees Celsius | 1914–1918 = 1914-1918
@@ -223,7 +223,7 @@ CHINESE_NUMBERS = read_pairs(
 KEPT = read_pairs(
     """
     two thirds of £5 = 2/3 of 5 pounds | two third = 2 3rd | 9/11, 24/7 and 4/2 = 9/11, 24/7 and 4/2
-    1/2/2003 = 1/2/2003 | louis x i became = louis x i became | us$5 = us$5
+    1/2/2003 = 1/2/2003 | 1990-2000 = 1990-2000 | louis x i became = louis x i became | us$5 = us$5
     5 km² and 3 km/s = 5 km² and 3 km/s | a ǀ ǁ b = a     b
     """
 )

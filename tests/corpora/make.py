@@ -11,6 +11,8 @@ passage, q a question, i its number.
 
 from __future__ import annotations
 
+import gzip
+import json
 import random
 import re
 import shutil
@@ -411,6 +413,77 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
 
+# ---- The corpora whose questions alone are spoken: SQuAD-SRC (SQuAD's files, lists of recordings)
+# and SD-QA (TyDi's lines, a folder for every dialect).
+
+DIALECTS = {"usa": "US", "gbr": "GB"}  # dialect -> region of its recogniser
+
+
+def record_question(path: Path, question: InventedQuestion) -> None:
+    """Speak a question and write its recording, at 16 kHz."""
+    sound = speak(question.spoken, question.voice)
+    record(path, resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
+
+
+def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:
+    """Write SQuAD-SRC. The names of recordings have their number and their speaker."""
+    speakers: dict[str, int] = {}  # name of a voice -> its number
+    for split in ("train", "dev"):
+        data: list[dict[str, Any]] = []
+        lines: list[str] = []
+        for t in content[split]:
+            qas = []
+            for i, q in enumerate(t.questions):
+                name = f"{split}{t.index:04d}{i:02d}"
+                number = f"{split.upper()}{len(lines) + 1:06d}"
+                lines.append(f"{number}\t{name}")
+                answers = [{"text": q.answer, "answer_start": q.start}]
+                qas.append({"id": name, "question": q.text, "answers": answers})
+                speaker = speakers.setdefault(q.voice.name, len(speakers) + 1)
+                record_question(root / split / f"{number}_SPK{speaker:03d}.wav", q)
+            paragraph = {"context": t.context, "qas": qas}
+            data.append({"title": f"Invented_{t.index}", "paragraphs": [paragraph]})
+        write_json(root / f"{split}-v1.1.json", {"version": "1.1", "data": data})
+        write_text(root / f"fid2qid_{split}.csv", "\r\n".join(lines))
+
+
+def write_sd_qa(content: Content, root: Path, rng: random.Random) -> None:
+    """Write SD-QA: the same questions in two dialects of English."""
+    for split in ("dev", "test"):
+        folder = root / split / "eng"
+        questions = [(t, i, q) for t in content[split] for i, q in enumerate(t.questions)]
+        written = [f"-{t.index + 1}{i:03d}\tFalse\t{q.text}" for t, i, q in questions]
+        write_text(folder / f"english.{split}.txt", "\n".join(written) + "\n")
+        for dialect, region in DIALECTS.items():
+            lines: list[str] = []
+            speakers = [",example_id,user_id,region,language,audio_file"]
+            for t, i, q in questions:
+                name = f"-{t.index + 1}{i:03d}"
+                words = q.spoken.split()
+                first = len(t.context[: q.start].encode())
+                span = {
+                    "plaintext_start_byte": first,
+                    "plaintext_end_byte": first + len(q.answer.encode()),
+                }
+                annotation = {"minimal_answer": span, "passage_answer": {"candidate_index": 0}}
+                line = {
+                    "annotations": [annotation | {"yes_no_answer": "NONE"}],
+                    "document_plaintext": t.context,
+                    "document_title": f"Invented {t.index}",
+                    "example_id": int(name),
+                    "language": "english",
+                    "question_text": " ".join(add_errors(words, 0.2, words, rng)),
+                }
+                lines.append(json.dumps(line))
+                audio = f"wav_eng/{name}.wav"
+                speakers.append(f"{len(lines) - 1},{name},{q.voice.name},{dialect},eng,{audio}")
+                record_question(folder / dialect / audio, q)
+            path = folder / dialect / f"english.{split}.{dialect}-en-{region}.jsonl.gz"
+            text = "\n".join(lines).encode()
+            path.write_bytes(gzip.compress(text, mtime=0))
+            write_text(folder / dialect / "metadata.csv", "\n".join(speakers) + "\n")
+
+
 # ---- TOEFL-QA: a text file for every question, with its whole story and four options, each with 1
 # behind it if it is right, and otherwise 0.
 
@@ -453,6 +526,8 @@ CORPORA: Mapping[str, Release] = {
     "toefl-qa": Release("en", write_toefl_qa),
     "spoken-squad": Release("en", write_spoken_squad),
     "slue-sqa5": Release("en", write_slue_sqa5, has_recordings=True, has_times=True),
+    "squad-src": Release("en", write_squad_src, has_recordings=True),
+    "sd-qa": Release("en", write_sd_qa, has_recordings=True),
 }
 README = """# Not {o.corpus}: an invented miniature in its layout
 

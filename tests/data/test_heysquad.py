@@ -7,7 +7,7 @@ from speechssl.data.heysquad import prepare_heysquad
 from speechssl.data.options import HeySquad
 from speechssl.data.records import load_corpus
 
-from ..files import collect_remarks, wav, write_parquet
+from ..files import collect_remarks, refused, wav, write_parquet
 
 CONTEXT = "Ann was born in Rome."
 
@@ -114,3 +114,11 @@ def test_json_files_of_transcribed_and_of_written_questions(tmp_path, squad_json
     assert (spoken.questions[0].text, spoken.questions[0].transcript) == ("", "wear")
     assert (read.questions[0].text, read.questions[0].transcript) == ("Where?", "")
     assert report["splits"]["dev-common-original"]["questions"]["published"] == 1_002
+
+
+def test_a_damaged_table_and_one_of_another_schema_are_refused(source, absent_out):
+    path = source / "data/validation-00000-of-00001.parquet"
+    path.write_bytes(path.read_bytes()[:-7])
+    refused(f"{path.name} is not a whole Parquet file", prepare, source, absent_out)
+    write_parquet(path, [{"id": "q", "text": "another table"}])
+    refused(f"{path.name}, row 0: the record has no `question`", prepare, source, absent_out)

@@ -24,6 +24,27 @@ def test_a_source_of_another_corpus_is_refused(name, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "table", "recorded"),
+    [
+        ("odsqa", "ODSQA_textq_test-v1.1.json", "question/1147-1-1.wav"),
+        ("sd-qa", "english.test.nzl-en-NZ.jsonl", "wav_eng/11.wav"),
+        ("spoken-squad", "spoken_test-v1.1.json", "dev_wav/0_0_0.wav"),
+        ("squad-src", "dev-v1.1.json", "dev/SPK013_DEV000001.wav"),
+    ],
+)
+def test_two_recordings_of_one_name_but_other_contents_are_refused(
+    name, table, recorded, tmp_path, recording, capsys
+):
+    source = tmp_path / "test/eng/nzl"  # as SD-QA has its dialects
+    for folder, seconds in (("ann", 0.3), ("bob", 0.4)):
+        recording(source / folder / recorded, seconds)
+    (source / table).touch()
+    assert main(["prepare", name, str(source), str(tmp_path / "out")]) == 2
+    assert f"bob/{recorded} are both called " in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_finished_corpus_is_left_alone_and_a_killed_run_goes_on(tmp_path, squad_json, capsys):
     source, out = tmp_path / "in", tmp_path / "out"
     squad_json(source / "dev.json", ("In Rome.", [("1", "Where?", [("Rome", 3)])]))

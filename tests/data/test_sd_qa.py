@@ -6,11 +6,13 @@ import json
 
 import pytest
 
+from speechssl.cli import main
 from speechssl.data.options import SdQa
 from speechssl.data.records import load_corpus
 from speechssl.data.sd_qa import prepare_sd_qa
+from speechssl.results import read_rows
 
-from ..files import refused
+from ..files import refused, write_lines
 
 ARTICLE = "Žižkov is where Ann was born, in 1904."
 NONE = (-1, -1)  # the byte span of no answer
@@ -106,15 +108,21 @@ def test_the_records_of_a_dialect(source, tmp_path):
         ("dev/kor/kors/korean.dev.kors-ko-%s.jsonl.gz", "dev-kor-kors", "ko"),
     ],
 )
-def test_other_languages_and_recognisers(tmp_path, name, split, language):
+def test_other_languages_are_scored(tmp_path, name, split, language):
     """The dialect ind has the transcript of the recogniser IN, which is its own; others have that
-    of the first recogniser by name, BD."""
+    of the first recogniser by name, BD. Answers in these languages are scored."""
     for region in ("BD", "IN"):
         write_examples(tmp_path / "in" / (name % region), line(1, region, annotation((0, 8), 0)))
     report = prepare(tmp_path / "in", tmp_path / "out")
     assert report["splits"][split]["answer_in_context"] == 1
     (question,) = load_corpus(tmp_path / "out", split).questions
     assert (question.language, question.transcript) == (language, "IN" if "ind" in split else "BD")
+    write_lines(tmp_path / "mine.jsonl", [{"prompt": question.transcript, "response": "žižkov!"}])
+    call = ["evaluate", "predictions", *map(str, (tmp_path / "out", tmp_path / "exp"))]
+    file = str(tmp_path / "mine.jsonl")
+    assert main([*call, file, "--name", "mine", "--split", split]) == 0
+    values = {row.metric: row.value for row in read_rows(tmp_path / "exp/results.jsonl")}
+    assert values == {"em": 100, "f1": 100}
 
 
 def test_a_damaged_file_is_refused(source, absent_out):

@@ -14,7 +14,7 @@ from speechssl.data.options import SlueSqa5
 from speechssl.data.records import Span, load_corpus
 from speechssl.data.slue_sqa5 import prepare_slue_sqa5
 
-from ..files import count_remarks, wav, write_parquet
+from ..files import count_remarks, refused, wav, write_parquet
 
 TOKENS = [  # of the document: (word, normalised word, start, end)
     ("Nine", "nine", 0.1, 0.4),
@@ -146,13 +146,24 @@ def test_the_tables_of_the_zip(files, tmp_path):
     assert verified.passages["doc1"].words
 
 
-def test_other_downloads_beside_a_table_do_not_change_the_corpus(hub, tmp_path):
-    source = hub / TABLE
+@pytest.mark.parametrize("kind", ["zip", "table"])
+def test_other_downloads_beside_a_zip_or_a_table_do_not_change_the_corpus(
+    files, hub, tmp_path, kind
+):
+    if kind == "zip":
+        packed_as = str(tmp_path / "dl" / "slue-sqa5")
+        source = Path(shutil.make_archive(packed_as, "zip", tmp_path, "slue-sqa5"))
+        shutil.rmtree(files)
+    else:
+        source = hub / TABLE
     before, _ = prepare_split(source, tmp_path)
+    settings = read_json(tmp_path / "out/settings.json")
+    write_clip(source.parent / "music/song.wav", tone(), 0, 9, SAMPLE_RATE)
     (source.parent / "prices.tsv").write_text("name\tprice\n")
     (source.parent / "other.zip").write_bytes(b"PK")
     after, _ = prepare_split(source, tmp_path)  # would be refused for another corpus
     assert after == before
+    assert read_json(tmp_path / "out/settings.json") == settings
 
 
 def test_a_question_or_a_document_without_its_recording_is_set_aside(files, tmp_path):
@@ -196,3 +207,15 @@ def test_impossible_times_and_empty_answers_are_counted(hub, tmp_path):
     assert [a.start for a in corpus.questions[2].answers] == [None, None]
     assert count_remarks(facts, slue_sqa5.OUTSIDE) == 3
     assert count_remarks(facts, prepare.EMPTY) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("slue-sqa5_dev.tsv", b"question_id\tdocument_id\n\xff\xfe\t1\n", "cannot read .*dev.tsv"),
+        ("validation-0.parquet", b"PAR1", "validation-0.parquet is not a whole Parquet file"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path, absent_out, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    refused(message, prepare_slue_sqa5, SlueSqa5(source=tmp_path, out=absent_out, workers=1))

@@ -25,9 +25,10 @@ def root(tmp_path):
 
 
 def change(root, split, number, **values):
-    """Set fields of the line `number` of a manifest."""
+    """Set fields of the line `number` of a manifest; a value None removes the field."""
     lines = read_lines(root / f"{split}.jsonl")
-    lines[number] |= values
+    fields = lines[number] | values
+    lines[number] = {name: value for name, value in fields.items() if value is not None}
     write_lines(root / f"{split}.jsonl", lines)
 
 
@@ -56,12 +57,14 @@ LAMP = {"object": "lamp"}
             {"labels": {"action": "a"}},
             "train-0, has .* give every line one for action, ob",
         ),
+        ("dev", {"labels": None}, "dev-0, has the labels {}"),
         ("dev", {"id": "train-2"}, "dev.jsonl:1: the id train-2 occurs twice"),
         ("dev", {"audio": "audio/none.flac"}, "dev.jsonl:1 names .*none.flac"),
         ("dev", {"audio": "../../none.flac"}, "dev.jsonl:1 names .*none.flac, which leads out of"),
         # sets beside each other may share their audio: only the missing file is wrong
         ("dev", {"audio": "../none.flac"}, "dev.jsonl:1 names .*none.flac, which does not exist"),
         ("dev", {"seconds": 0}, "dev.jsonl:1: `seconds`"),
+        ("train", {"slots": [{"type": "city", "start": 1}]}, r"`slots\[0\]` has no `value`"),
         ("train", {"turns": [{"speaker": "a", "start": 2, "end": 1}]}, "a turn of a ends at 1.0 s"),
     ],
 )

@@ -78,6 +78,7 @@ def test_versions_of_a_story_become_passages_and_windows_1252_is_read(source, tm
     "text",
     [
         make_text()[:-3],  # the last option has no 0 or 1
+        make_text(options=OPTIONS[:3]),
         make_text() + "QUESTION again\n",
         make_text([]),
         make_text() + "PARAGRAPH x\n",

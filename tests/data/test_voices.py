@@ -4,6 +4,7 @@ five or more, and otherwise passages or recordings."""
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,15 +67,21 @@ def test_the_interval_of_mixtures_is_as_wide_as_their_voices_demand():
     pairs = [tuple(rng.choice(list(level), 2, replace=False)) for _ in range(200)]
     values = np.array([level[a] + level[b] for a, b in pairs])
 
-    def interval(voices):
+    def interval(voices, resamples=2_000):
         units = voices and choose_units(voices, list(map(str, range(200))), "recording")
-        return ratio_interval(values, np.ones(200), units, resamples=2_000)
+        return ratio_interval(values, np.ones(200), units, resamples=resamples)
 
     by_voice, by_recording = interval(pairs), interval(None)
     assert (by_voice.drawn, by_voice.groups) == ("voice", 8)
     assert by_voice.value == by_recording.value
     assert by_voice.low < by_voice.value < by_voice.high
     assert by_voice.high - by_voice.low > 2 * (by_recording.high - by_recording.low)
+    # with one mixture among 199 single voices, the interval is about that without mixtures
+    single = [(voice,) for voice, _ in pairs[:-1]]
+    one_mixture = interval([*single, pairs[-1]], 5_000)
+    no_mixture = interval([*single, pairs[-1][:1]], 5_000)
+    assert one_mixture.low == pytest.approx(no_mixture.low, abs=0.1)
+    assert one_mixture.high == pytest.approx(no_mixture.high, abs=0.1)
 
 
 def test_askers_are_resampled_as_well():

@@ -20,13 +20,14 @@ from speechssl.pretrain.options import (
     Convolutions,
     Distillation,
     Distortion,
+    Hubert,
     Masks,
     Prediction,
     Targets,
 )
-from speechssl.pretrain.run import continue_pretraining, make_distortions
+from speechssl.pretrain.run import continue_pretraining, make_distortions, pretrain_hubert
 
-from ..files import read_lines
+from ..files import read_lines, untouched
 
 TRAINING = TrainingOptions(
     steps=5, learning_rate=1e-3, warmup_steps=1, save_every=2, log_every=1, bf16=False
@@ -85,8 +86,16 @@ def check_same_weights(folder, other, name):
 
 @pytest.mark.slow
 def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
-    hubert, mini_corpus, tmp_path, capsys
+    hubert, mini_corpus, tmp_path, monkeypatch, capsys
 ):
+    make_batch, lengths = Cropper.__call__, set()  # lengths of crops, in frames
+
+    def note_length(self, step):
+        batch = make_batch(self, step)
+        lengths.add(batch["labels"].shape[1])
+        return batch
+
+    monkeypatch.setattr(Cropper, "__call__", note_length)
     changes = AUXILIARY | {
         "batches": Batches(crops=4, crop_seconds=4.0),
         "distortion": replace(NOISE, silence=0.5),
@@ -94,7 +103,11 @@ def test_recordings_that_are_shorter_than_a_crop_are_trained_on_too(
     }
     root = mini_corpus((70_000, 33_000, 35_000, 5_000, 55_000))  # samples
     pretrain(hubert_options(root, tmp_path / "out", hubert, **changes))
-    assert all(line["loss"] > 0 for line in read_log(tmp_path / "out"))
+    log = read_log(tmp_path / "out")
+    assert [line["step"] for line in log] == [1, 2, 3, 4, 5]
+    assert all(line["loss"] > 0 for line in log)
+    # of full length, of the recording of 55,000 samples, and of the two shortest that are left
+    assert lengths == {200, 171, 102}
     # a crop may be half as long as it should be
     assert "1 of 5 recordings are too short for a crop of 2 s" in capsys.readouterr().err
 
@@ -168,3 +181,20 @@ def test_a_label_head_goes_on_with_its_codebook(hubert, mini_corpus, tmp_path):
     # a codebook of another size gets a new head
     pretrain(replace(o, out=third, targets=replace(LAYER_1, clusters=8)))
     assert len(load_file(third / "encoder" / LABEL_HEAD)["labels"]) == 8
+
+
+@pytest.mark.slow
+def test_a_first_iteration_learns_clusters_of_mfccs_and_is_trained_once(mini_corpus, tmp_path):
+    o = Hubert(
+        source=mini_corpus(),
+        out=tmp_path / "first",
+        training=replace(TRAINING, steps=2),
+        targets=Targets(clusters=6),
+        masks=MASKS,
+        batches=Batches(crops=2, crop_seconds=0.5),
+    )
+    pretrain_hubert(o)
+    card = json.loads((o.out / "encoder/card.json").read_text())
+    assert card["targets"]["encoder"] == "mfcc"
+    with untouched(o.out / "encoder"):
+        pretrain_hubert(o)

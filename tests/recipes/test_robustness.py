@@ -1,15 +1,32 @@
-"""recipes/ship.py ships small and licensed sets, and recipes/robustness/downstream.py chooses on
-dev."""
+"""The trainings of recipes/robustness differ in what their names say, recipes/ship.py ships small
+and licensed sets, and downstream.py chooses on dev."""
 
 import sys
+
+import pytest
+import yaml
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.checkpoints import model_folder
 
 from ..files import write_corpus
-from .shared import script
+from .shared import ROOT, script
 
 CARDS = 8  # of a set: encoder, units, readers, recogniser and its n-gram
+
+
+@pytest.mark.parametrize("recipe", ["base", "smoke"])
+def test_trainings_differ_in_what_their_names_say_alone(recipe):
+    sections = yaml.safe_load((ROOT / f"recipes/robustness/{recipe}.yaml").read_text())
+    plain = sections["continual"]
+    binary = sections["continual-adversary-binary"]
+    multi = sections["continual-adversary-multi"]
+    assert binary.pop("domain-adversary") == "binary"
+    assert multi.pop("domain-adversary") == "multi"
+    assert binary == multi
+    assert binary == plain | {"domain-adversary-weight": binary["domain-adversary-weight"]}
+    assert sections["continual-more"]["recordings"] > plain["recordings"]
+    assert sections["continual-clean"] == sections["continual-more"] | {"distorted": [0]}
 
 
 def test_all_that_ships_has_less_than_45_megabytes():

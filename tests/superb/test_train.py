@@ -24,8 +24,17 @@ def run(keywords, tmp_path):
     return train.HeadRun(*keywords, SETTINGS, 0, tmp_path / "run")
 
 
-def test_a_killed_run_comes_to_the_same_head(run, tmp_path, dies_in):
-    """Training leaves the state of torch's generator alone."""
+def test_a_killed_run_comes_to_the_same_head(run, tmp_path, dies_in, monkeypatch):
+    """The head has dropout, which draws random numbers in every step. Training leaves the state of
+    torch's generator alone."""
+    build = Classification.build
+
+    def build_with_dropout(self, states, width):
+        head = build(self, states, width)
+        head.output = torch.nn.Sequential(torch.nn.Dropout(0.3), head.output)
+        return head
+
+    monkeypatch.setattr(Classification, "build", build_with_dropout)
     state = torch.get_rng_state()
     expected = train.train_run(run)
     assert torch.equal(torch.get_rng_state(), state)

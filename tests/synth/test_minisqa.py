@@ -156,6 +156,7 @@ pytest.importorskip(
     "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
+SMALL = {"train": 3, "dev": 1, "test": 1}  # split -> passages of the corpora in these tests
 JOINER = {"en": " ", "zh": ""}
 # The voices of the passage with the index 7 and of its questions; the same since version 1.
 VOICES_OF_PASSAGE_7 = {
@@ -197,12 +198,8 @@ def test_a_held_out_corpus_has_only_a_test_and_its_card_counts_unknown_words(tmp
     call = f"prepare minisqa {out} --held-out --test-passages 2 --workers 1"
     assert main(call.split()) == 0
     passages = [generate_passage("en", "test", i, 0, held_out=True) for i in range(2)]
-    spoken = load_corpus(out, "test")
-    texts = [" ".join(p.sentences) for p in passages]
-    assert [p.text for p in spoken.passages.values()] == texts
-    expected = [q for p in passages for q in p.questions]
-    for name in ("text", "relation", "options"):
-        assert [getattr(q, name) for q in spoken.questions] == [getattr(q, name) for q in expected]
+    spoken = load_corpus(out, "test").passages.values()
+    assert [p.text for p in spoken] == [" ".join(p.sentences) for p in passages]
     assert not load_corpus(out, "train").passages
     card = read_json(out / "card.json")
     printed = capsys.readouterr().out
@@ -216,8 +213,8 @@ def test_a_held_out_corpus_has_only_a_test_and_its_card_counts_unknown_words(tmp
 
 def options(out, language="en", **changes):
     """Make the options of a small corpus."""
-    small = {"passages": 3, "dev_passages": 1, "test_passages": 1, "workers": 1}
-    small |= {"seed": 3, "questions": 3, "unanswerable": 0.3}
+    small = {"passages": SMALL["train"], "dev_passages": SMALL["dev"], "workers": 1}
+    small |= {"test_passages": SMALL["test"], "seed": 3, "questions": 3, "unanswerable": 0.3}
     return MiniSqa(out=out, language=language, **small | changes)
 
 
@@ -229,6 +226,23 @@ def corpora(tmp_path_factory):
         folders[language] = tmp_path_factory.mktemp(language) / "corpus"
         prepare_minisqa(options(folders[language], language, reference=language == "en"))
     return folders
+
+
+@pytest.mark.parametrize("language", CODES)
+def test_a_corpus_has_the_generated_texts(corpora, language):
+    for split, count in SMALL.items():
+        corpus = load_corpus(corpora[language], split)
+        assert list(corpus.passages) == [f"{split}-{i:06d}" for i in range(count)]
+        for passage in corpus.passages.values():
+            index = int(passage.id[-6:])
+            text = generate_passage(language, split, index, seed=3, questions=3, unanswerable=0.3)
+            assert passage.text == JOINER[language].join(text.sentences)
+            questions = [q for q in corpus.questions if q.passage == passage.id]
+            for question, expected in zip(questions, text.questions, strict=True):
+                for name in ("text", "relation", "options"):
+                    assert getattr(question, name) == getattr(expected, name)
+                answers = [expected.answer] if expected.answer else []
+                assert [a.text for a in question.answers] == answers
 
 
 @pytest.mark.parametrize("language", CODES)

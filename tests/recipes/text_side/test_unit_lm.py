@@ -97,6 +97,13 @@ def test_long_recordings_are_scored_whole_in_windows(units, gpt, tmp_path):
     assert np.allclose(scores[window : start + window], second_window[new:], atol=1e-5)
 
 
+def test_a_prompt_that_is_too_long_is_refused(units, gpt, tmp_path):
+    train(units, tmp_path / "lm", gpt, length=POSITIONS)
+    lm = load_unit_lm(tmp_path / "lm")
+    sentence = f"a sequence of {POSITIONS} units does not fit into the {POSITIONS}"
+    refused(sentence, lm.next_units, [CYCLE[:POSITIONS]])
+
+
 def test_positions_beyond_those_of_training_and_another_codebook_are_not_used(units, gpt, tmp_path):
     train(units, tmp_path / "lm", gpt, length=20)
     lm = load_unit_lm(tmp_path / "lm")

@@ -6,6 +6,7 @@ import types
 from collections import defaultdict
 from importlib import import_module
 
+import librosa
 import numpy as np
 import pytest
 import soundfile
@@ -255,12 +256,17 @@ def test_other_numbers_of_sources_and_hops_are_refused(tmp_path):
 # ---- spectra
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stft", [Stft(size=512, window=400, hop=160), Stft(size=1024, window=1024, hop=320)]
 )
 @pytest.mark.parametrize("samples", [1, 1601])
-def test_spectra_are_transformed_back(stft, samples):
+@pytest.mark.filterwarnings("ignore:n_fft")
+def test_spectra_are_librosas_and_are_transformed_back(stft, samples):
     wave = torch.randn(2, samples, generator=torch.Generator().manual_seed(samples))
     spectrum = stft.spectrum(wave)
+    sizes = {"n_fft": stft.size, "hop_length": stft.hop, "win_length": stft.window}
+    expected = librosa.stft(wave.numpy(), pad_mode="constant", **sizes)
     assert spectrum.shape == (2, stft.frames(samples), stft.bins)
+    assert np.allclose(spectrum.numpy(), expected.transpose(0, 2, 1), atol=1e-3)
     assert torch.allclose(stft.wave(spectrum, samples), wave, atol=1e-4)

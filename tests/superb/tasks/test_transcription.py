@@ -160,11 +160,11 @@ SHAPES = [
 ]
 
 
-def make_rnns(shape):
+def make_rnns(shape, hop=320):
     """Make s3prl's recurrent model."""
     from s3prl.downstream.asr.model import RNNs
 
-    hop, layers = 320, shape.lstm_layers
+    layers = shape.lstm_layers
     sizes = {"dim": [shape.lstm_width] * layers, "dropout": [shape.dropout] * layers}
     sizes |= {"layer_norm": [False] * layers, "proj": [False] * layers, "total_rate": -1}
     sizes |= {"sample_rate": [1] * layers, "sample_style": "concat"}
@@ -172,16 +172,17 @@ def make_rnns(shape):
     return RNNs(shape.projection, shape.symbols, hop, **module, **sizes)
 
 
-def make_head(shape):
+def make_head(shape, states=STATES):
     torch.manual_seed(0)
-    head = TranscriptionHead(STATES, shape)
+    head = TranscriptionHead(states, shape)
     torch.nn.init.normal_(head.featurizer.weights)
     return head.eval()
 
 
-def make_states(lengths, shape):
+def make_states(lengths, head):
     """Return random hidden states (B, S, T, D) and the lengths (B,)."""
-    states = torch.randn(len(lengths), STATES, max(lengths), shape.width)
+    count = len(head.featurizer.weights)
+    states = torch.randn(len(lengths), count, max(lengths), head.ctc.shape.width)
     for row, n in zip(states, lengths, strict=True):
         row[:, n:] = 0
     return states, torch.tensor(lengths)
@@ -207,7 +208,7 @@ def run_s3prls(model, head, states, lengths):
 
 def check_outputs(head, model, lengths):
     """Assert that head and model give the same for real frames."""
-    states, counts = make_states(lengths, head.ctc.shape)
+    states, counts = make_states(lengths, head)
     with torch.no_grad():
         outputs, expected = head(states, counts), run_s3prls(model, head, states, counts)
     for log_probs, expected_log_probs, n in zip(outputs, expected, lengths, strict=True):
@@ -215,13 +216,13 @@ def check_outputs(head, model, lengths):
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_heads_are_s3prls(s3prl, lengths, shape):
+@pytest.mark.parametrize(("shape", "states", "hop"), [(SHAPES[0], 3, 320), (SHAPES[1], 1, 160)])
+def test_the_heads_are_s3prls(s3prl, lengths, shape, states, hop):
     """ASR and SF have the recurrent head, PR has the linear one."""
     from s3prl.downstream.model import FrameLevel
 
-    check_outputs(make_head(shape), make_rnns(shape), lengths)
-    linear = make_head(replace(shape, lstm_layers=0))
+    check_outputs(make_head(shape, states), make_rnns(shape, hop), lengths)
+    linear = make_head(replace(shape, lstm_layers=0), states)
     check_outputs(linear, FrameLevel(shape.projection, shape.symbols), lengths)
 
 
@@ -229,7 +230,7 @@ def test_the_heads_are_s3prls(s3prl, lengths, shape):
 def test_the_loss_is_s3prls(s3prl, lengths):
     shape = SHAPES[0]
     head = make_head(shape)
-    states, counts = make_states(lengths, shape)
+    states, counts = make_states(lengths, head)
     targets = [[1, 2, 2, 8], [3], [5, 6, 7, 8, 1, 2]][: len(lengths)]
     log_probs = run_s3prls(make_rnns(shape), head, states, counts).transpose(0, 1)
     labels = torch.nn.utils.rnn.pad_sequence([torch.tensor(t) for t in targets], batch_first=True)

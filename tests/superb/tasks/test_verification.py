@@ -105,6 +105,12 @@ def test_training_data_without_two_speakers_are_refused(make_set):
         refused("train.jsonl .* two speakers", Verification, make_set(train), GRID)
 
 
+def test_missing_trials_are_refused(make_set):
+    data = make_set()
+    (data.root / "test.trials.jsonl").unlink()
+    refused("test.trials.jsonl", Verification, data, GRID)
+
+
 # ---- the head
 
 
