@@ -128,17 +128,20 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file that speechssl wrote. Raises InputError when it is missing or is not
-    JSON."""
+    """Read a JSON file that speechssl wrote. Raises InputError when it is missing or is not JSON,
+    or when a card is not an object."""
     path = Path(path)
     try:
-        return parse_json(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}; check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read {path} as JSON ({error}); make it again with the command that wrote it"
         ) from error
+    if path.name.endswith(CARD) and not isinstance(value, dict):
+        raise InputError(f"{path} is no card; make it again with the command that wrote it")
+    return value
 
 
 def parse_json(text: str) -> Any:

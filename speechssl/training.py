@@ -290,6 +290,11 @@ class _Trainer(Trainer):
         # Trainer divides the loss by the number of accumulated batches
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
 
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss, or 0 where it is not finite: Trainer's own sum would stay NaN. That sum
+        is only used for the summary at the end."""
+        return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
+
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate by `Evaluation.score`, in the place of Trainer's loop over batches. Training
         then goes on as if there had been no evaluation."""

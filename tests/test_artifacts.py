@@ -58,6 +58,12 @@ def test_hashes_depend_on_contents_and_not_on_the_order_of_keys(tmp_path):
 # ---- stages
 
 
+@pytest.mark.parametrize("content", ["[]", "{", ""])
+def test_a_damaged_card_is_refused(tmp_path, content):
+    (tmp_path / "card.json").write_text(content)
+    refused("card.json.*make it again", read_json, tmp_path / "card.json")
+
+
 def test_a_stage_is_done_when_its_card_is_written(tmp_path):
     for done in (False, True):
         with stage(tmp_path / "a", {"data": "1"}, {"betas": (0.9, 0.98)}) as step:

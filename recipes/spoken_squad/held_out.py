@@ -11,10 +11,22 @@ run.sh. Paragraphs stay in their places, for recordings are called by these.
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-Articles = list[dict[str, Any]]  # of SQuAD: "title", and "paragraphs" with "context" and "qas"
+Paragraph = dict[str, Any]  # of SQuAD: "context" and "qas"
+Articles = list[dict[str, Any]]
+
+
+class SquadQuestion(NamedTuple):
+    """A question of SQuAD has the context that it is about."""
+
+    context: str
+    question: dict[str, Any]
+
+
+SquadQuestions = dict[str, SquadQuestion]  # by id
 
 
 def read_articles(path: Path) -> Articles:
@@ -25,28 +37,59 @@ def write_articles(path: Path, articles: Articles) -> None:
     path.write_text(json.dumps({"version": "1.1", "data": articles}), "utf-8")
 
 
-def main(source: Path, out: Path, squad_files: list[Path]) -> None:
-    squad = {}  # id of a question -> its context and itself, in SQuAD
-    for path in squad_files:
+def read_squad(paths: list[Path]) -> SquadQuestions:
+    """Read the questions of files of SQuAD."""
+    questions = {}
+    for path in paths:
         for article in read_articles(path):
             for paragraph in article["paragraphs"]:
-                squad |= {q["id"]: (paragraph["context"], q) for q in paragraph["qas"]}
+                for question in paragraph["qas"]:
+                    questions[question["id"]] = SquadQuestion(paragraph["context"], question)
+    return questions
+
+
+def map_paragraphs(articles: Articles, change: Callable[[Paragraph], Paragraph]) -> Articles:
+    """Return the articles with every paragraph changed, in its place."""
+    changed = []
+    for article in articles:
+        changed.append(article | {"paragraphs": [change(p) for p in article["paragraphs"]]})
+    return changed
+
+
+def select_questions(articles: Articles, squad: SquadQuestions) -> Articles:
+    """Return the articles with those questions alone that are in SQuAD's files."""
+
+    def select(paragraph: Paragraph) -> Paragraph:
+        return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in squad]}
+
+    return map_paragraphs(articles, select)
+
+
+def restore_texts(articles: Articles, squad: SquadQuestions) -> Articles:
+    """Replace the contexts and questions of Spoken-SQuAD by those of SQuAD; the context of a
+    paragraph without questions stays."""
+
+    def restore(paragraph: Paragraph) -> Paragraph:
+        originals = [squad[q["id"]] for q in paragraph["qas"]]
+        context = originals[0].context if originals else paragraph["context"]
+        return {"context": context, "qas": [original.question for original in originals]}
+
+    return map_paragraphs(articles, restore)
+
+
+def main(source: Path, out: Path, squad_files: list[Path]) -> None:
+    squad = read_squad(squad_files)
     tests = sorted(source.rglob("spoken_test*.json"))
     if not tests:
         sys.exit(f"speechssl: {source} has no spoken_test*.json; give the folder of Spoken-SQuAD")
     out.mkdir(parents=True, exist_ok=True)
     for path in tests:
-        articles = read_articles(path)
-        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        for paragraph in paragraphs:
-            paragraph["qas"] = [q for q in paragraph["qas"] if q["id"] in squad]
+        articles = select_questions(read_articles(path), squad)
         write_articles(out / path.name, articles)
-        print(f"{out / path.name}: {sum(len(p['qas']) for p in paragraphs):,} questions")
+        count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
+        print(f"{out / path.name}: {count:,} questions")
     # all tests have the same passages and questions, at other error rates
-    for paragraph in paragraphs:
-        for number, question in enumerate(paragraph["qas"]):
-            paragraph["context"], paragraph["qas"][number] = squad[question["id"]]
-    write_articles(out / "dev-v1.1.json", articles)
+    write_articles(out / "dev-v1.1.json", restore_texts(articles, squad))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ Speech understanding with self-supervised encoders: discrete units, spoken quest
   speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
 """
 FURTHER_HELP = """
-All verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
+All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
 What is installed here, and what is missing for what: speechssl doctor."""
 ABOUT = f"""{INTRODUCTION}  speechssl VERB --help
 
@@ -350,7 +350,8 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         print(f"speechssl {__version__}")
         return None
     if not words:
-        print("\n".join([INTRODUCTION, *list_verbs(FIRST), FURTHER_HELP]))
+        further = FURTHER_HELP.format(count=len(VERBS))
+        print("\n".join([INTRODUCTION, *list_verbs(FIRST), further]))
         return None
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words

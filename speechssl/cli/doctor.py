@@ -63,7 +63,7 @@ def diagnose(o: Doctor) -> dict[str, Any]:
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing | find_missing_models(models),
+        "missing": missing | find_missing_programs() | find_missing_models(models),
     }
     lines = ["installed"]
     lines += [f"  {name} {number}" for name, number in sections["installed"].items()]
@@ -84,8 +84,8 @@ def diagnose(o: Doctor) -> dict[str, Any]:
 
 
 def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Return the versions of the packages that are always needed, and the packages, extras and
-    programs that are missing: name -> (purpose, how to install it)."""
+    """Return the versions of the packages that are always needed, and the packages and extras that
+    are missing: name -> (purpose, how to install it)."""
     try:
         needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
     except PackageNotFoundError:
@@ -94,15 +94,12 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     for text in needed:
         name = Requirement(text).name
         versions[name] = find_version(name)
-        if not is_met(text):
-            missing[name] = ("all verbs", f"pip install '{text}'")
+        if why := why_unmet(text):
+            missing[name] = ("all verbs", f"pip install '{text}' ({why})")
     for extra, purpose in EXTRAS.items():
-        unmet = [f"'{text}'" for text in packages_of(extra) if not is_met(text)]
+        unmet = [f"'{text}'" for text in packages_of(extra) if why_unmet(text)]
         if unmet:
             missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
-    for name, purpose in PROGRAMS.items():
-        if shutil.which(name) is None:
-            missing[name] = (purpose, f"apt install {name}")
     return versions, missing
 
 
@@ -114,11 +111,24 @@ def find_version(name: str) -> str:
         return ""
 
 
-def is_met(text: str) -> bool:
-    """Return whether a requirement, as pip takes it, is met."""
+def why_unmet(text: str) -> str:
+    """Say why a requirement, as pip takes it, is not met; "" where it is."""
     requirement = Requirement(text)
     installed = find_version(requirement.name)
-    return bool(installed) and requirement.specifier.contains(installed, prereleases=True)
+    if not installed:
+        return "not installed"
+    if not requirement.specifier.contains(installed, prereleases=True):
+        return f"{installed} is installed"
+    return ""
+
+
+def find_missing_programs() -> dict[str, tuple[str, str]]:
+    """Find the PROGRAMS that are not installed: name -> (purpose, how to install it)."""
+    missing = {}
+    for name, purpose in PROGRAMS.items():
+        if shutil.which(name) is None:
+            missing[name] = (purpose, f"apt install {name}")
+    return missing
 
 
 # ---- engine

@@ -45,21 +45,26 @@ QUOTE_REMEDY = "quote a text that holds the delimiter, and double a quotation ma
 QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a quoted cell: "he said ""no"""
 
 
+def is_hidden(path: Path | str) -> bool:
+    """Return whether the name of a file begins with a point: killed runs, macOS and editors leave
+    such files behind."""
+    return os.path.basename(path).startswith(".")
+
+
 def list_files(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
     """List (root, file below it) for every file with one of the suffixes, in the order of paths.
 
-    Left out are prepared corpora, since OUT may lie in SOURCE, and hidden files: killed runs, macOS
-    and editors leave such files behind.
+    Left out are hidden files and prepared corpora, since OUT may lie in SOURCE.
     """
     paths: list[tuple[Path, Path]] = []
     for root in roots:
         for top, folders, names in os.walk(root, followlinks=True):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
             if "settings.json" in names and Path(top) != root:  # a prepared corpus
                 folders.clear()
                 continue
             for name in sorted(names):
-                if name.lower().endswith(suffixes) and not name.startswith("."):
+                if name.lower().endswith(suffixes) and not is_hidden(name):
                     paths.append((root, Path(top, name)))
     return paths
 
@@ -79,11 +84,15 @@ def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return segments
 
 
-def add_recording(recordings: dict[Key, Path], key: Key, path: Path) -> None:
-    """Add a recording under its key; of files with the same contents the first counts. Raises
-    InputError where another file has this key."""
+def add_recording(
+    recordings: dict[Key, Path], key: Key, path: Path, allow_copies: bool = False
+) -> None:
+    """Add a recording under its key. Raises InputError where another file has this key.
+
+    allow_copies: another file may have the key if its contents are the same; the first counts.
+    """
     other = recordings.setdefault(key, path)
-    if other != path and hash_recording(other) != hash_recording(path):
+    if other != path and not (allow_copies and hash_recording(other) == hash_recording(path)):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )
@@ -132,8 +141,9 @@ def safe_name(name: str) -> str:
 def manifest_path(path: Path, out: Path) -> str:
     """Return the path of a recording for a manifest: relative to `out` if the recording lies below
     it, otherwise absolute."""
-    path, out = path.resolve(), out.resolve()
-    return path.relative_to(out).as_posix() if path.is_relative_to(out) else str(path)
+    with suppress(ValueError):
+        return path.resolve().relative_to(out.resolve()).as_posix()
+    return str(path.resolve())
 
 
 def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
@@ -182,10 +192,13 @@ def _is_unpacked(archive: Path, member: str) -> bool:
 
 
 def read_parquet(
-    path: Path, columns: Sequence[str] | None = None, batch: int = 256
+    path: Path,
+    columns: Sequence[str] | None = None,
+    batch: int = 1024,
+    groups: Sequence[int] | None = None,
 ) -> Iterator[Row]:
     """Yield the rows of a Parquet file. columns: the columns to read as far as the file has them,
-    None for all; batch: rows in memory at a time.
+    None for all; batch: rows in memory at a time; groups: the row groups to read, None for all.
 
     Raises InputError for a damaged file.
     """
@@ -193,7 +206,7 @@ def read_parquet(
         present = None
         if columns is not None:
             present = [name for name in file.schema_arrow.names if name in columns]
-        for rows in file.iter_batches(batch, columns=present, use_threads=False):
+        for rows in file.iter_batches(batch, row_groups=groups, columns=present, use_threads=False):
             yield from rows.to_pylist()
 
 

@@ -8,16 +8,18 @@ OUT/<split>/audio/*.flac.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from speechssl.audio import header_duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import read_parquet
+from speechssl.data.files import decode_cell, read_parquet
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attached, PrepareReport, SplitRecords
 from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_squad
+from speechssl.errors import InputError
 from speechssl.schema import convert
 
 # the questions that people read
@@ -32,6 +34,7 @@ SPLIT = re.compile("train|validation|dev|test")
 # name of a JSON file that ends with the number of its questions: "dev-common-human-1002"
 COUNTED = re.compile(r"(.+?)-(\d+)")
 COLUMNS = ("id", "context", "question", "answers", "transcription", "is_impossible")
+ROWS_IN_MEMORY = 256  # some 50 MB of recordings
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,7 @@ def _read_tables(
 ) -> SplitRecords:
     """Make the records of the rows of tables, and write their recordings below `o.out`."""
     by_context: dict[str, list[SquadQa]] = {}  # context -> its questions
-    # (table, column) -> number of the row -> id of its question, and the file to write
-    cells: dict[tuple[Path, str], dict[int, tuple[str, Path]]] = {}
+    ids: dict[Path, dict[int, str]] = {}  # table -> number of the row -> id of its question
     taken: set[str] = set()
     for path in paths:
         for number, row in enumerate(_read_rows(path)):
@@ -106,8 +108,7 @@ def _read_tables(
             taken.add(name)
             question = replace(row, id=name, transcript=row.transcription or "")
             by_context.setdefault(row.context, []).append(question)
-            file = o.out / prepare.audio_name(split, "questions", name)
-            cells.setdefault((path, "audio"), {})[number] = name, file
+            ids.setdefault(path, {})[number] = name
     paragraphs = [
         Paragraph(context, tuple(questions), number=n)
         for n, (context, questions) in enumerate(by_context.items())
@@ -116,19 +117,44 @@ def _read_tables(
     if not o.audio:
         return records
     used = {q.id for q in records.questions}
-    for place, rows in cells.items():
-        cells[place] = {number: cell for number, cell in rows.items() if cell[0] in used}
+    jobs = {}
+    for path, ids_of_table in ids.items():
+        used_rows = {number: name for number, name in ids_of_table.items() if name in used}
+        jobs[path] = (o.out, split, path, used_rows)
+    written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "table")
     attached: dict[str, Attached] = {}
-    for name, recording in prepare.write_cells(cells, o.workers, f"writing {split}").items():
-        attached[name] = prepare.choose_audio(recording, "", "", False, o.out)
+    for by_id in written.values():
+        attached |= by_id
     return prepare.attach(split, "questions", records, attached, report)
 
 
 def _read_rows(path: Path) -> Iterator[Row]:
     """Yield the rows of a table. Raises InputError for a damaged file, or one of another schema."""
-    for number, cells in enumerate(read_parquet(path, COLUMNS)):
+    for number, cells in enumerate(read_parquet(path, COLUMNS, ROWS_IN_MEMORY)):
         answers = cells.get("answers")
         if isinstance(answers, dict):  # a record of lists, as some copies of the release have
             pairs = zip(answers["text"], answers["answer_start"], strict=True)
             cells["answers"] = [{"text": text, "answer_start": start} for text, start in pairs]
         yield convert(cells, Row, f"{path}, row {number}", "give the published table")
+
+
+def _write_recordings(
+    out: Path, split: str, table: Path, ids: Mapping[int, str]
+) -> dict[str, Attached]:
+    """Write the recordings of the rows that are used, and return them by the ids of their
+    questions. ids: number of the row -> id of its question."""
+    recordings: dict[str, Attached] = {}
+    for number, row in enumerate(read_parquet(table, ("audio",), ROWS_IN_MEMORY)):
+        cell = row.get("audio")
+        if number not in ids or not cell:
+            continue
+        name = ids[number]
+        audio = prepare.audio_name(split, "questions", name)
+        try:
+            if not (out / audio).is_file():
+                samples = decode_cell(cell["bytes"], f"{table}: question {name}")
+                write_flac(out / audio, samples)
+            recordings[name] = audio, header_duration(out / audio)
+        except InputError as error:
+            recordings[name] = {"reason": prepare.UNUSABLE, "why": str(error)}
+    return recordings

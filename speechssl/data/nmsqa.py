@@ -204,9 +204,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if kind == ".parquet":
             files.parquet.append(path)
         elif kind == ".textgrid":
-            add_recording(files.grids, path.stem, path)
+            add_recording(files.grids, path.stem, path, allow_copies=True)
         elif kind in SUFFIXES:
-            add_recording(files.recordings, path.stem, path)
+            add_recording(files.recordings, path.stem, path, allow_copies=True)
         elif kind == ".csv":
             names = set(read_header(path))
             if "hash" in names:

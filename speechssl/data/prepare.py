@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from functools import partial
-from itertools import accumulate, groupby, islice, pairwise
+from functools import cached_property, partial
+from itertools import accumulate, groupby, pairwise
 from math import ceil
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,14 +40,7 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.files import (
-    check_shards,
-    decode_cell,
-    list_files,
-    manifest_path,
-    read_parquet,
-    safe_name,
-)
+from speechssl.data.files import check_shards, list_files, manifest_path, safe_name
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -94,7 +87,6 @@ NOT_RECORDED: Attached = {
 STAYS = (".wav", ".flac")
 # So few recordings are read by this process: worker processes would take longer to start.
 FEW = 8
-ROWS_IN_MEMORY = 16  # rows of recordings: documents last minutes
 EXAMPLES = 5  # ids of items that a report names of a remark
 # seconds by which a time may lie beyond its recording, since decoders differ; it is then clipped
 SLACK = 0.1
@@ -173,7 +165,11 @@ class PrepareReport:
         beyond = sum(questions.values()) - sum(questions[p] for p in chosen)
         plural = "s" if self.first > 1 else ""
         reason = f"beyond the first {self.first} passage{plural} with questions (--passages)"
-        for kind, number in (("passages", len(passages) - len(chosen)), ("questions", beyond)):
+        left_out: dict[Kind, int] = {
+            "passages": len(passages) - len(chosen),
+            "questions": beyond,
+        }
+        for kind, number in left_out.items():
             if number:
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
@@ -336,7 +332,7 @@ class Joined:
     rates: tuple[int, ...]  # (K,) Hz
     samples: int  # of the whole, at 16 kHz
 
-    @property
+    @cached_property
     def starts(self) -> tuple[Fraction, ...]:
         """The exact start of every piece in seconds, and the end of the last; (K + 1,)."""
         return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
@@ -396,43 +392,6 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     write_flac(out, samples)
     write_json(description, {**asdict(joined), "made_from": made_from})
     return joined
-
-
-def write_cells(
-    cells: Mapping[tuple[Path, str], Mapping[int, tuple[K, Path]]], workers: int, what: str
-) -> dict[K, Measured]:
-    """Write the recordings in cells of Parquet files as FLAC at 16 kHz, unless they are there, and
-    measure them. Empty cells have no result.
-
-    cells: (table, column) -> number of the row -> key of its result, and the file to write; what:
-    the text of the progress bar. Raises InputError for a damaged table.
-    """
-    jobs = {place: (*place, rows) for place, rows in cells.items()}
-    written: dict[K, Measured] = {}
-    for by_key in run_parallel(_write_column, jobs, workers, what, "column").values():
-        written |= by_key
-    return written
-
-
-def _write_column(
-    table: Path, column: str, rows: Mapping[int, tuple[K, Path]]
-) -> dict[K, Measured]:
-    """Write the recordings of one column (see `write_cells`)."""
-    written: dict[K, Measured] = {}
-    end = max(rows, default=-1) + 1  # with --passages only the first rows may be wanted
-    all_cells = read_parquet(table, [column], ROWS_IN_MEMORY)
-    for number, cells in enumerate(islice(all_cells, end)):
-        cell = cells.get(column)
-        if number not in rows or not cell:
-            continue
-        key, path = rows[number]
-        try:
-            if not path.is_file():
-                write_flac(path, decode_cell(cell["bytes"], f"{table}, row {number}"))
-            written[key] = path, header_duration(path)
-        except InputError as error:
-            written[key] = path, error
-    return written
 
 
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
@@ -719,7 +678,10 @@ def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesi
         "questions": [q.synthetic for q in questions],
         "options": [bool(q.option_audio) for q in questions for _ in q.options],
     }
-    kinds = [f"{sum(s):,} of {len(s):,} {kind}" for kind, s in synthetic.items() if any(s)]
+    kinds = []
+    for kind, flags in synthetic.items():
+        if any(flags):
+            kinds.append(f"{sum(flags):,} of {len(flags):,} {kind}")
     notes = []
     if invented:
         records: list[Passage | Question] = [*passages, *questions]

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
+from speechssl.audio import SAMPLE_RATE, header_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -26,8 +27,10 @@ from speechssl.data.files import (
     SUFFIXES,
     add_recording,
     check_shards,
+    decode_cell,
     describe_source,
     list_files,
+    open_parquet,
     read_column_names,
     read_header,
     read_parquet,
@@ -38,6 +41,7 @@ from speechssl.data.files import (
 from speechssl.data.options import SlueSqa5
 from speechssl.data.prepare import Measured, PrepareReport, Remark, SplitRecords
 from speechssl.data.records import Answer, Passage, Question, Span
+from speechssl.errors import InputError
 from speechssl.schema import convert
 
 PUBLISHED = {
@@ -148,7 +152,7 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
     """
     if path.suffix == ".parquet":
         columns = list(SlueRow.__dataclass_fields__)
-        for number, values in enumerate(read_parquet(path, columns)):
+        for number, values in enumerate(read_parquet(path, columns, batch=256)):
             yield convert(values, SlueRow, f"{path}, row {number}", "give the published table")
         return
 
@@ -218,7 +222,7 @@ class FileIndex:
             if kind in (*KINDS, "word2time"):
                 by_split = self.files.setdefault((kind, path.stem), {})
                 split = split_of(path.parent.parent.name)
-                add_recording(by_split, split, path)
+                add_recording(by_split, split, path, allow_copies=True)
 
     def get(self, kind: str, name: str, split: str) -> Path | None:
         """Return the file in the folder of a split; for verified_test also in that of test."""
@@ -235,20 +239,23 @@ def read_recordings(
 ) -> dict[Key, Measured]:
     """Read the recordings with these keys, as far as they are in the source. Recordings in cells of
     Parquet tables are written as FLAC below `o.out`; others are files."""
-    # (table, column) -> number of the row -> key and file; a document stands in several rows
-    cells: dict[tuple[Path, str], dict[int, tuple[Key, Path]]] = {}
-    found: set[Key] = set()
+    jobs: dict[tuple[Path, int], tuple[Any, ...]] = {}  # (table, row group) -> arguments
     for table in tables:
         if table.suffix != ".parquet":
             continue
-        for number, row in enumerate(read_parquet(table, [f"{kind}_id" for kind in KINDS])):
-            for kind in KINDS:
-                name = row[f"{kind}_id"]
-                if (kind, name) in keys and (kind, name) not in found:
-                    file = o.out / split / "audio" / f"{safe_name(f'{kind}-{name}')}.flac"
-                    cells.setdefault((table, f"{kind}_audio"), {})[number] = (kind, name), file
-                    found.add((kind, name))
-    recordings = prepare.write_cells(cells, o.workers, f"writing {split}")
+        with open_parquet(table) as file:
+            group_count = file.num_row_groups
+        for group in range(group_count):
+            group_keys: set[Key] = set()
+            columns = [f"{kind}_id" for kind in KINDS]
+            for cells in read_parquet(table, columns, batch=16, groups=[group]):
+                group_keys |= {(kind, cells[f"{kind}_id"]) for kind in KINDS}
+            if group_keys & keys:
+                jobs[table, group] = (table, group, o.out / split / "audio", group_keys & keys)
+    recordings: dict[Key, Measured] = {}
+    written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "group")
+    for by_key in written.values():
+        recordings |= by_key
     files: dict[Key, Path] = {}
     for key in keys - recordings.keys():
         path = index.get(*key, split)
@@ -257,7 +264,59 @@ def read_recordings(
     return recordings | prepare.measure_recordings(files, o.workers, f"reading {split}")
 
 
+def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Measured]:
+    """Write the recordings of a row group as FLAC, 16 kHz, unless they are there already, and
+    return their paths and seconds by their keys."""
+    written: dict[Key, Measured] = {}
+    columns = [f"{kind}_id" for kind in KINDS] + [f"{kind}_audio" for kind in KINDS]
+    for cells in read_parquet(path, columns, batch=16, groups=[group]):
+        for kind in KINDS:
+            name = cells[f"{kind}_id"]
+            key = (kind, name)
+            content = cells.get(f"{kind}_audio")
+            if key not in keys or key in written or not content:
+                continue
+            out = folder / f"{safe_name(f'{kind}-{name}')}.flac"
+            try:
+                if out.is_file():
+                    written[key] = out, header_duration(out)
+                else:
+                    samples = decode_cell(content["bytes"], f"{path}: {kind} {name}")
+                    write_flac(out, samples)
+                    written[key] = out, len(samples) / SAMPLE_RATE
+            except InputError as error:
+                written[key] = out, error
+    return written
+
+
 # ---- splits
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The files of a source lie below a folder; for a single zip or table, that is its folder."""
+
+    root: Path
+    archives: Sequence[Path]  # the archives to unpack
+    wanted_table: Path | None = None  # None: all tables are read
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the tables, archives and recordings below the folder that may be read, as
+        `describe_source` does. Other downloads beside a single zip or table do not count."""
+        tables = find_tables([self.root], self.wanted_table)
+        paths = sorted([*self.archives, *itertools.chain(*tables.values())])
+        files = {path.relative_to(self.root).as_posix(): path.stat().st_size for path in paths}
+        return {"files": files, "recordings": FileIndex([self.root]).count_recordings()}
+
+
+def _locate_source(source: Path) -> SourceFiles:
+    """Locate the files to read of a source, which is a folder, slue-sqa5.zip, or one table."""
+    if not source.is_file():
+        archives = [path for _, path in list_files([source], *ARCHIVES) if "sqa" in path.name]
+        return SourceFiles(source, archives)
+    if source.suffix == ".zip":
+        return SourceFiles(source.parent, [source])
+    return SourceFiles(source.parent, [], wanted_table=source)
 
 
 def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
@@ -267,20 +326,11 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     without tables of SLUE-SQA-5, and for damaged tables.
     """
     source = o.source.resolve()
-    root, wanted_table = source, None
-    if not source.is_file():
-        archives = [path for _, path in list_files([root], *ARCHIVES) if "sqa" in path.name]
-        made_from = describe_source(root, ".parquet", ".tsv", *ARCHIVES)
-    else:  # other downloads beside a single zip or table do not count
-        root = source.parent
-        archives = [source] if source.suffix == ".zip" else []
-        wanted_table = None if archives else source
-        recordings = FileIndex([root]).count_recordings()
-        made_from = {"files": {source.name: source.stat().st_size}, "recordings": recordings}
+    located = _locate_source(source)
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = unpack(root, o.out, archives)
-        tables = find_tables(roots, wanted_table)
+        roots = unpack(located.root, o.out, located.archives)
+        tables = find_tables(roots, located.wanted_table)
         if not tables:
             raise prepare.no_files(source, "slue-sqa5")
         index = FileIndex(roots)
@@ -288,6 +338,10 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
             split: make_records(split, paths, index, report, o) for split, paths in tables.items()
         }
 
+    if source.is_file():
+        made_from = located.describe()
+    else:
+        made_from = describe_source(source, ".parquet", ".tsv", *ARCHIVES)
     return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
 
 
@@ -386,8 +440,14 @@ def _make_passages(
         words = _words_of(row, index.get("word2time", name, split), seconds)
         if path and not words:
             report.remark(split, *UNALIGNED)
-        speaker = row.document_speaker_id
-        passages[name] = Passage(name, path, seconds, text=text, speaker=speaker, words=words)
+        passages[name] = Passage(
+            id=name,
+            audio=path,
+            seconds=seconds,
+            text=text,
+            speaker=row.document_speaker_id,
+            words=words,
+        )
     return passages
 
 
@@ -413,10 +473,17 @@ def _make_questions(
             report.set_aside(split, "questions", name, **audio)
         else:
             answers = _make_answers(row, passage, lambda remark: report.remark(split, *remark))
-            speaker = row.question_speaker_id
-            questions.append(
-                Question(name, passage.id, *audio, text=text, speaker=speaker, answers=answers)
+            path, seconds = audio
+            question = Question(
+                id=name,
+                passage=passage.id,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.question_speaker_id,
+                answers=answers,
             )
+            questions.append(question)
     return questions
 
 

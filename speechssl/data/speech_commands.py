@@ -11,12 +11,13 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, write_flac
 from speechssl.data.options import SpeechCommands
-from speechssl.data.superb import SILENCE, SPLITS, UNMEASURED, Utterance
+from speechssl.data.superb import SILENCE, UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
     Prepared,
     gather_utterances,
+    group_by_split,
     list_wavs,
     prepare,
 )
@@ -52,7 +53,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     """Read the words of all splits. Whole seconds of the background noise become the class SILENCE
     of train and dev."""
     training, test = preparation.find(TRAINING), preparation.find(TEST)
-    words: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+    words: list[tuple[str, Utterance]] = []
     for folder in sorted(training.iterdir()):
         if not folder.is_dir() or folder.name[0] in "._":  # hidden, or the background noise
             continue
@@ -61,14 +62,14 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             split = split_of(path.name)
             if split != "test":  # TEST has a test set of its own
                 name = f"{folder.name}/{path.stem}"
-                words[split].append(_make_utterance(name, path, keyword))
+                words.append((split, _make_utterance(name, path, keyword)))
     for keyword in (*KEYWORDS, UNKNOWN, SILENCE):
         for path in list_wavs(test / keyword):
             name = f"test/{keyword}/{path.stem}"
-            words["test"].append(_make_utterance(name, path, keyword))
+            words.append(("test", _make_utterance(name, path, keyword)))
     background = list_wavs(preparation.find(f"{TRAINING}/{NOISE}"))
     others = {"background recordings": len(background)}
-    splits = gather_utterances(preparation, words, COUNTS, others)
+    splits = gather_utterances(preparation, group_by_split(words), COUNTS, others)
 
     clips = _cut_seconds(background)
     for number, name in enumerate(clips):

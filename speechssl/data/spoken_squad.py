@@ -66,12 +66,14 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
             texts = originals if split.startswith("test") else None
             records, paragraphs = make_records(split, read_squad(path), style, report, texts)
             by_place = recordings.get(split, {})
+            # the number of the first sentence: 0 in the release
+            first_number = min((min(sentences) for sentences in by_place.values()), default=0)
             takes = {}
-            # names of recordings count articles, paragraphs and sentences as the file does, from 0
+            # names of recordings count articles and paragraphs as the file does
             for name, paragraph in paragraphs.items():
                 place = (paragraph.article, paragraph.number)
                 if place in by_place:
-                    takes[name] = make_take(by_place[place], 0)
+                    takes[name] = make_take(by_place[place], first_number)
             splits[split] = attach_takes(o, split, records, report, takes)
         return splits
 

@@ -42,16 +42,18 @@ class Preparation:
     def source(self) -> Path:
         return self.options.source.resolve()
 
+    @property
+    def remedy(self) -> str:
+        """The end of a message about something that is missing."""
+        return f"give the folder that `speechssl prepare {self.corpus} --help` describes"
+
     def find(self, *names: str) -> Path:
         """Return the path of the first of these names that exists below the source. Raises
         InputError where none does."""
         for name in names:
             if (self.source / name).exists():
                 return self.source / name
-        raise InputError(
-            f"{self.source / names[0]} does not exist; give the folder that `speechssl prepare "
-            f"{self.corpus} --help` describes"
-        )
+        raise InputError(f"{self.source / names[0]} does not exist; {self.remedy}")
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,13 @@ def prepare(
     damaged file, counts that are not the published ones (unless `any_count`), and where `out` holds
     something else.
     """
-    out = preparation.options.out
+    source, out = preparation.source, preparation.options.out
+    if not source.is_dir():
+        raise InputError(f"{source} is not a folder; {preparation.remedy}")
     common = {
         "corpus": preparation.corpus,
         "version": VERSION,
-        "source": str(preparation.source),
+        "source": str(source),
         "any_count": preparation.options.any_count,
     }
     sets: Mapping[str, Prepared] = {}
@@ -121,9 +125,8 @@ def measure_utterances(
 
     what: what the progress bar says is measured. Raises InputError for a damaged recording.
     """
-    results = thread_map(
-        _measure, list(utterances), max_workers=THREADS, desc=f"measuring {what}", leave=False
-    )
+    bar = {"desc": f"measuring {what}", "unit": "file", "leave": False}
+    results = thread_map(_measure, list(utterances), max_workers=THREADS, **bar)
     measured = [result for result in results if isinstance(result, Utterance)]
     return measured, [result for result in results if isinstance(result, str)]
 
@@ -166,6 +169,14 @@ def check_counts(
 def count_utterances(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, int]:
     """Count the utterances of every split."""
     return {split: len(utterances) for split, utterances in splits.items()}
+
+
+def group_by_split(pairs: Iterable[tuple[str, Utterance]]) -> dict[str, list[Utterance]]:
+    """Group (split, utterance) by split. All SPLITS are keys of the result."""
+    splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+    for split, utterance in pairs:
+        splits[split].append(utterance)
+    return splits
 
 
 def gather_utterances(

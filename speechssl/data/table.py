@@ -2,8 +2,8 @@
 saves to disk, or rows in memory.
 
   SOURCE/[SPLIT/]passages.csv      id, audio; text, transcript, speaker, language, words
-  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); transcript, speaker,
-                                   language; answers, or answer, start, end, char_start
+  SOURCE/[SPLIT/]questions.csv     id, passage, audio or text (or question); answers, or answer,
+                                   start, end, char_start
 
 A passage needs a recording or a text, and a question also the id of its passage. `audio` is a path,
 relative to the table; a row in memory or of Parquet may hold the recording itself, as in
@@ -260,8 +260,19 @@ class RecordMaker:
                 aside.add(name)
                 self.report.set_aside(self.split, "passages", name, UNUSABLE)
                 continue
-            fields = self.read_fields(row, audio, "context", place)
-            passages[name] = Passage(id=name, words=row.words, **fields)
+            text = read_words(row, "context", place)
+            language = self.check_row(row, audio[0] or text or row.transcript, place)
+            path, seconds = audio
+            passages[name] = Passage(
+                id=name,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                words=row.words,
+                transcript=row.transcript,
+            )
             check_spans(passages[name], place)
         questions: dict[str, Question] = {}
         for number, cells in enumerate(rows.get("questions", ()), 1):
@@ -277,38 +288,33 @@ class RecordMaker:
                 reason = ITS_PASSAGE if row.passage in aside else UNUSABLE
                 self.report.set_aside(self.split, "questions", name, reason)
                 continue
-            fields = self.read_fields(row, audio, "question", place)
-            questions[name] = Question(id=name, passage=row.passage, answers=answers, **fields)
+            text = read_words(row, "question", place)
+            language = self.check_row(row, audio[0] or text, place)
+            path, seconds = audio
+            questions[name] = Question(
+                id=name,
+                passage=row.passage,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                answers=answers,
+            )
             check_question(questions[name], passages, place)
         return SplitRecords(list(passages.values()), list(questions.values()))
 
-    def read_fields(
-        self, row: Row, audio: tuple[str, float], alias: str, place: str
-    ) -> dict[str, Any]:
-        """Read the fields that passages and questions share. audio: path and seconds of the
-        recording; alias: the column that may have the text as well.
-
-        Raises InputError where both columns say something, and not the same, for a language that is
-        not known, and for a row without content.
-        """
-        other = getattr(row, alias)
-        if row.text and other and row.text != other:
-            raise InputError(f"{place}: text and {alias} differ; keep one of them")
-        fields: dict[str, Any] = {
-            "audio": audio[0],
-            "seconds": audio[1],
-            "text": row.text or other,
-            "transcript": row.transcript,
-            "speaker": row.speaker,
-            "language": row.language or self.language,
-        }
-        if not (fields["audio"] or fields["text"] or fields["transcript"]):
+    def check_row(self, row: Row, content: str, place: str) -> str:
+        """Return the language of a row. Raises InputError for a language other than en and zh, and
+        for a row without content."""
+        if not content:
             raise InputError(f"{place} has neither audio nor text; give it one of them")
+        language = row.language or self.language
         try:
-            language_of(fields["language"])
+            language_of(language)
         except InputError as error:
             raise InputError(f"{place}: {error}") from error
-        return fields
+        return language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
         """Return the path and the seconds of the recording in a cell. A cell without a path holds
@@ -359,6 +365,15 @@ def _name_audio(cell: Any) -> str:
 def read_row(cells: Mapping[str, Any], place: str) -> Row:
     """Read a row. Raises InputError for a cell that its column does not allow."""
     return convert(_clean(cells, place), Row, place, "correct the row", strict=False)
+
+
+def read_words(row: Row, alias: str, place: str) -> str:
+    """Read what a row says: its `text`, or the column `alias`. Raises InputError where both say
+    something, and not the same."""
+    other = str(getattr(row, alias))
+    if row.text and other and row.text != other:
+        raise InputError(f"{place}: text and {alias} differ; keep one of them")
+    return row.text or other
 
 
 def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from speechssl.data.options import VoiceBankDemand
-from speechssl.data.superb import SPLITS, UNMEASURED, Utterance
+from speechssl.data.superb import UNMEASURED, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
     Prepared,
     gather_utterances,
+    group_by_split,
     list_wavs,
     prepare,
 )
@@ -25,7 +26,7 @@ def prepare_voicebank_demand(o: VoiceBankDemand) -> Cards:
 
 def _read(preparation: Preparation) -> dict[str, Prepared]:
     """Read the noisy recordings of every split, each with the path of its clean recording."""
-    utterances: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
+    pairs = []
     for published_split, name in (("train", "trainset_28spk_wav"), ("test", "testset_wav")):
         noisy = preparation.find(f"noisy_{name}_16k", f"noisy_{name}")
         clean = preparation.find(f"clean_{name}_16k", f"clean_{name}")
@@ -40,5 +41,5 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
                 sources=sources,
             )
             is_dev = published_split == "train" and speaker in DEV_SPEAKERS
-            utterances["dev" if is_dev else published_split].append(utterance)
-    return {"se": Prepared(gather_utterances(preparation, utterances, COUNTS))}
+            pairs.append(("dev" if is_dev else published_split, utterance))
+    return {"se": Prepared(gather_utterances(preparation, group_by_split(pairs), COUNTS))}

@@ -15,6 +15,7 @@ from speechssl.data.superb_sets import (
     Prepared,
     check_counts,
     count_utterances,
+    group_by_split,
     measure_utterances,
     prepare,
     read_fields,
@@ -28,7 +29,6 @@ ASV_COUNTS = {
     "test speakers": 40,
     "trials": 37_720,
 }
-SPLIT_OF_CODE = {"1": "train", "2": "dev", "3": "test"}  # in iden_split.txt
 MIN_TRAINING_SECONDS = 2.0  # ASV is not trained on shorter recordings
 
 
@@ -52,13 +52,15 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         )
     measured, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in measured}
-    splits_of = {_make_id(name): split for split, name in listed}
-    recordings = [(splits_of[u.id], u) for u in measured]  # (split of SID, utterance)
+    recordings = []  # (split of SID, utterance)
+    for split, name in listed:
+        if _make_id(name) in by_id:
+            recordings.append((split, by_id[_make_id(name)]))
     sets: dict[str, Prepared] = {}
     if "sid" in preparation.folders:
-        splits: dict[str, list[Utterance]] = {split: [] for split in SPLITS}
-        for split, u in recordings:
-            splits[split].append(replace(u, labels={"speaker": u.speaker}))
+        splits = group_by_split(
+            (split, replace(u, labels={"speaker": u.speaker})) for split, u in recordings
+        )
         speakers = len({u.speaker for u in splits["train"]})
         counts = count_utterances(splits) | {"speakers": speakers}
         check_counts(preparation, counts, SID_COUNTS, missing)
@@ -78,9 +80,9 @@ def _read_split_list(preparation: Preparation) -> list[tuple[str, str]]:
     listed = []
     path = preparation.find("iden_split.txt", "meta/iden_split.txt")
     for place, (code, name, *_) in read_fields(path, 2):
-        if code not in SPLIT_OF_CODE:
+        if code not in ("1", "2", "3"):
             raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
-        listed.append((SPLIT_OF_CODE[code], name))
+        listed.append((SPLITS[int(code) - 1], name))
     return listed
 
 

@@ -336,12 +336,13 @@ def load_parts(folder: Path, answering: bool = False) -> Parts:
     config = read_json(folder / "config.json")
     if "layout" not in card or "symbols" not in config:
         raise InputError(f"{folder} does not hold a reader; give the folder of a `speechssl train`")
-    hashes = hash_reader(folder)
-    for name, pattern in FILES.items():
-        if name in card and hashes.get(name) != card[name]:
+    for name, digest in hash_reader(folder).items():
+        if card.get(name, digest) != digest:
             raise InputError(
-                f"{folder / pattern} is not that of its card; copy, fetch or train the model again"
+                f"{folder / FILES[name]} does not match its card; train or fetch the model again"
             )
+    if not (folder / FILES["weights"]).is_file():
+        raise InputError(f"{folder} has no {FILES['weights']}; copy or train the reader whole")
     weights = dequantise(load_file(folder / FILES["weights"]))
     rows, width = config.pop("symbols")
     shape = config.pop("subwords", None)

@@ -94,7 +94,7 @@ def find_best_span_of_windows(
     where s is the score of the chosen span and s_w the best score of window w; a span that is the
     best of two windows counts once. s_null is the least score of "no answer" of any window, and is
     returned as `null`: a window without the answer should point at [CLS], so there is no answer
-    only where all windows say so.
+    only where all windows say so. Raises ValueError as `find_best_span` does.
     """
     best_by_span: dict[tuple[int, int], AnswerSpan] = {}
     nulls = []

@@ -286,6 +286,7 @@ def combine_folds(folds: Sequence[HeadEvaluation]) -> HeadEvaluation:
             low=value - below,
             high=value + above,
             n=sum(m.n for m in by_fold),
+            estimated=all(m.estimated for m in by_fold),
             drawn=", ".join(dict.fromkeys(m.drawn for m in by_fold if m.drawn)),
             groups=sum(groups) if min(groups) >= FEWEST else min(groups),
         )

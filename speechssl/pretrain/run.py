@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import yaml
@@ -73,6 +73,7 @@ from speechssl.units.features import Features, load_features, load_matching_feat
 from speechssl.units.spectral import spectral_stream
 
 Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
+Verb = TypeVar("Verb", bound=Hubert | Wav2Vec2 | Continue)
 STEPS = "options.training.steps"  # a finished run may be given more steps, and goes on
 CARD = "encoder/card.json"
 # the published models and settings, by method and size
@@ -195,7 +196,7 @@ def _architecture(kind: str, size: str) -> dict[str, Any]:
     return small | values
 
 
-def apply_size(o: Any) -> Any:
+def apply_size(o: Verb) -> Verb:
     """Fill in the options of a verb that were not given: from --size, or from the checkpoint that
     training continues.
 

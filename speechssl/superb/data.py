@@ -111,7 +111,7 @@ def measure_rate(
     sizes = [1] * len(values) if sizes is None else sizes
     if not resamples:
         value = scale * sum(values) / sum(sizes)
-        return Interval(value, value, value, len(values))
+        return Interval(value, value, value, len(values), estimated=False)
     units = recording_units(data, data.splits[split])
     interval = ratio_interval(values, sizes, units, resamples=resamples)
     return interval.percent if scale == 100 else interval

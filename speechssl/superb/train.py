@@ -212,8 +212,10 @@ class Trainer:
     def update(self, prepared: Any, step: int) -> bool:
         """Make one step of the optimiser, and return whether loss and gradient were finite; the
         weights stay as they are where they were not."""
-        # far apart, so that steps of different seeds never share random numbers
-        torch.manual_seed(self.run.seed * 1_000_003 + step)
+        # heads of pooled tasks draw no random numbers
+        if self.run.tuning or not self.run.task.pooled:
+            # far apart, so that steps of different seeds never share random numbers
+            torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
         loss = self.loss(prepared, step)
         self.optimiser.zero_grad()
@@ -435,7 +437,7 @@ def train_heads(
             step.finish(made_from | save_heads(run, run_attempts))
             for folder in run.folder.glob("lr-*"):
                 shutil.rmtree(folder)
-    return [load_head(run.folder, run.task) for run in runs]
+    return [load_head(run.folder, run.task, encoder) for run in runs]
 
 
 def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
@@ -496,11 +498,22 @@ def _write_weights(head: nn.Module, path: Path) -> str:
     return hash_files([path])
 
 
-def load_head(folder: Path, task: Task, which: str = "tuned") -> TrainedHead:
-    """Load a head of `train_heads` from its folder. which: a key of HEADS."""
-    card = read_json(folder / "card.json")
+def load_head(
+    folder: Path | str, task: Task, encoder: Mapping[str, Any], which: str = "tuned"
+) -> TrainedHead:
+    """Load a head of a folder. which: a key of HEADS.
+
+    Raises InputError where there is no card, or head, task and encoder do not belong together.
+    """
+    path = Path(folder) / "card.json"
+    card = read_json(path)
+    if (card.get("encoder"), card.get("task")) != (dict(encoder), task_card(task)):
+        raise InputError(
+            f"{path} is of no head, or of one for another encoder, precision or set than "
+            f"{task.data.root}; give its own, or train again"
+        )
     with one_thread():
         head = task.build(card["states"], card["width"])
-    head.load_state_dict(load_file(folder / HEADS[which]))
-    upstream = folder / card["upstreams"][which] if card["upstreams"] else None
+    head.load_state_dict(load_file(Path(folder) / HEADS[which]))
+    upstream = Path(folder) / card["upstreams"][which] if card["upstreams"] else None
     return TrainedHead(task, head.eval(), card, which, upstream)

@@ -293,10 +293,9 @@ def _measure_stability(
     """
     count = min(max_recordings, len(recordings))
     places = np.unique(np.linspace(0, len(recordings) - 1, count).round().astype(int))
-    what = f"units of distorted speech, {len(distortions)} times"
     encode = partial(_encode_distorted, extractor, distortions)
     chosen = [recordings[i] for i in places]
-    encoded = list(encode_each(pool, encode, chosen, count, what))
+    encoded = list(encode_each(pool, encode, chosen, count, "units of distorted speech"))
     clean_units = [units[recording.id] for recording, _ in encoded]
     rows = []
     for number, distortion in enumerate(distortions):

@@ -49,7 +49,7 @@ def test_doctor_names_packages_engine_models_and_what_is_missing(
     assert "openai/whisper-base" not in sections["missing"]
 
 
-def test_another_version_than_is_needed_is_missing() -> None:
-    assert doctor.is_met("numpy>=2")
-    assert not doctor.is_met("numpy<1")
-    assert not doctor.is_met("no-such-package")
+def test_another_version_than_is_needed_is_named() -> None:
+    assert doctor.why_unmet("numpy>=2") == ""
+    assert doctor.why_unmet("numpy<1").endswith("is installed")
+    assert doctor.why_unmet("no-such-package") == "not installed"
