@@ -11,6 +11,7 @@ from speechssl.artifacts import (
     hash_files,
     hash_json,
     lock_folder,
+    read_json,
     replacing,
     stage,
     write_text,
