@@ -4,7 +4,8 @@
 
 For every subpackage, for recipes and for tests it prints files, lines and tokens of Python
 (tokens without line ends and indentation, with comments and docstrings), and the places that raise
-an InputError; at last the numbers of verbs and of their options.
+an InputError; then the largest modules of the package by their tokens, and the numbers of verbs and
+of their options.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+LARGEST = 40  # modules that are listed
 LAYOUT = (  # tokens that do not count
     tokenize.NL,
     tokenize.NEWLINE,
@@ -62,6 +64,10 @@ def main() -> None:
             f"{name:28}{row['files']:7}{row['lines']:9,}{row['tokens']:9,}{a_line:8.1f}"
             f"{row['InputErrors']:13}"
         )
+    tokens = {path: measure([path])["tokens"] for path in package.rglob("*.py")}
+    print("\nthe largest modules, in tokens")
+    for path in sorted(tokens, key=lambda path: -tokens[path])[:LARGEST]:
+        print(f"{path.relative_to(ROOT)!s:48}{tokens[path]:7,}")
     verbs, options = count_options()
     print(f"{verbs} verbs with {options} options")
 

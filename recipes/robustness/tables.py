@@ -83,37 +83,51 @@ def make_targets(values: Values, control: Values | None) -> Table:
     encoders = [of_encoder["encoder"] for of_encoder in values["clean"]]
     unseen = [average for average in values["averages"] if average["group"] == "unseen"]
     snr_db = nearest_ratio({average["snr_db"] for average in unseen})
-    noise = "unseen noise" + ("" if snr_db is None else f" at {snr_db:g} dB")
-    worst = []  # the worst task of every encoder in clean speech
+    rows = make_noise_rows(values, encoders, snr_db) + make_clean_rows(values, encoders)
+    if control:
+        rows += make_control_rows(control, encoders, snr_db)
+    rows += make_dual_rows(values, encoders)
+    return Table("", ("target", *encoders), tuple(rows))
+
+
+def make_noise_rows(
+    values: Values, encoders: Sequence[str], snr_db: float | None
+) -> list[TargetRow]:
+    """Return the rows of the share of the baseline's loss in unseen noise that encoders remove."""
+    removed = collect_unseen(values, "removed", snr_db)
+    recovered = collect_unseen(values, "recovered", snr_db)
+    noise = f"unseen noise{name_ratio(snr_db)}"
+    target = f"removes {TARGET_REMOVED} % of the baseline's loss in {noise}"
+    return [
+        lay_out_row(target, removed, encoders),
+        lay_out_row("the same, against the baseline's clean speech", recovered, encoders),
+    ]
+
+
+def make_clean_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
+    """Return the rows of the gain in clean speech: the mean over tasks, and the worst task."""
+    target = f"in clean speech at most {TARGET_LOSS} point worse: mean over tasks"
+    worst = []
     for of_encoder in values["clean"]:
         task = of_encoder["worst"]
         worst.append(f"{task['task']}: {interval_text(task, '+')}")
-
-    def removed(values: Values, target: str, measure: str) -> TargetRow:
-        """Return the row of a share of the baseline's loss in unseen noise."""
-        intervals = {}
-        for average in values["averages"]:
-            if (average["group"], average["snr_db"]) == ("unseen", snr_db):
-                intervals[average["encoder"]] = average[measure]
-        return lay_out_row(target, intervals, encoders)
-
-    def gained(values: Values, target: str) -> TargetRow:
-        """Return the row of the mean gain in clean speech."""
-        gains = {of_encoder["encoder"]: of_encoder["gain"] for of_encoder in values["clean"]}
-        return lay_out_row(target, gains, encoders, "+")
-
-    rows = [
-        removed(values, f"removes {TARGET_REMOVED} % of the baseline's loss in {noise}", "removed"),
-        removed(values, "the same, against the baseline's clean speech", "recovered"),
-        gained(values, f"in clean speech at most {TARGET_LOSS} point worse: mean over tasks"),
+    return [
+        lay_out_row(target, collect_gains(values), encoders, "+"),
         ("and the worst task", *worst),
     ]
-    if control:
-        name = control["baseline"]
-        rows.append(removed(control, f"removes of the loss of {name} in {noise}", "removed"))
-        rows.append(gained(control, f"better than {name} in clean speech: mean over tasks"))
-    rows += make_dual_rows(values, encoders)
-    return Table("", ("target", *encoders), tuple(rows))
+
+
+def make_control_rows(
+    control: Values, encoders: Sequence[str], snr_db: float | None
+) -> list[TargetRow]:
+    """Return the rows of the loss that is removed, and of the gain, against the control."""
+    name = control["baseline"]
+    in_noise = f"removes of the loss of {name} in unseen noise{name_ratio(snr_db)}"
+    in_clean = f"better than {name} in clean speech: mean over tasks"
+    return [
+        lay_out_row(in_noise, collect_unseen(control, "removed", snr_db), encoders),
+        lay_out_row(in_clean, collect_gains(control), encoders, "+"),
+    ]
 
 
 def make_dual_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
@@ -128,6 +142,24 @@ def make_dual_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
     for noise, intervals in differences.items():
         rows.append(lay_out_row(f"{target} {noise}", intervals, encoders, "+"))
     return rows
+
+
+def collect_unseen(values: Values, measure: str, snr_db: float | None) -> dict[str, Any]:
+    """Return encoder -> interval of an average in unseen noise at this ratio."""
+    intervals = {}
+    for average in values["averages"]:
+        if (average["group"], average["snr_db"]) == ("unseen", snr_db):
+            intervals[average["encoder"]] = average[measure]
+    return intervals
+
+
+def collect_gains(values: Values) -> dict[str, Any]:
+    """Return encoder -> interval of its mean gain in clean speech."""
+    return {of_encoder["encoder"]: of_encoder["gain"] for of_encoder in values["clean"]}
+
+
+def name_ratio(snr_db: float | None) -> str:
+    return "" if snr_db is None else f" at {snr_db:g} dB"
 
 
 def lay_out_row(

@@ -33,8 +33,8 @@ from speechssl.errors import InputError, first_line
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
-if TYPE_CHECKING:  # slow to import. A span is a symbol `token` in the frames [start, end), whose
-    # `score` is the mean of its log-probabilities there
+if TYPE_CHECKING:  # slow to import
+    # a span is a symbol `token` in the frames [start, end); `score`: its mean log-probability there
     from torchaudio.functional import TokenSpan
 
 BLANK = 0

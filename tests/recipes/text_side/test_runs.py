@@ -11,7 +11,7 @@ from sklearn.metrics import matthews_corrcoef
 from gains import Gains, make_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, paired_difference
-from textside.runs import Run, compute_score, estimate, read_runs, score_columns, write_scores
+from textside.runs import compute_score, estimate, read_runs, score_columns, write_scores
 from textside.tables import (
     interpolate_score,
     make_depth_table,
@@ -20,16 +20,7 @@ from textside.tables import (
 )
 from textside.tasks import MCC, SPEARMAN
 
-
-def make_runs(arm, right, task="order"):
-    """Make a run for every seed. right: (seeds, items)."""
-    names = tuple(f"i{n}" for n in range(right.shape[1]))
-    units = BootstrapUnits("item", tuple((name,) for name in names))
-    runs = []
-    for seed, line in enumerate(right):
-        columns = line[:, None].astype(float)
-        runs.append(Run(task, arm, seed, "accuracy", columns, names, units))
-    return runs
+from .shared import make_runs
 
 
 def estimate_gain(right, baseline, **options):
