@@ -8,11 +8,11 @@ CONFIG=recipes/toefl_qa/text.yaml
 EXP=exp/toefl_qa-text
 . recipes/common.sh
 choose_source toefl-qa
-# An arm is what the reader learns before TOEFL's questions:
-#   minilm       nothing
-#   squad        SQuAD's questions
-#   exams        SQuAD's, then DREAM's and MCTest's
-#   exams-only   the same, and TOEFL's questions not at all
+# An arm is what the reader learns before TOEFL's questions; ARM-only has not learnt TOEFL's:
+#   minilm        nothing
+#   exams         DREAM's and MCTest's questions
+#   squad         SQuAD's
+#   squad-exams   SQuAD's, then DREAM's and MCTest's
 ARMS=$(setting arms)
 START=$(setting start)
 train_choice() { # CORPUS OUT STAGE OPTION ...
@@ -21,15 +21,20 @@ train_choice() { # CORPUS OUT STAGE OPTION ...
 
 if stage 1 "corpora: DREAM and MCTest, TOEFL-QA; texts"; then
   speechssl prepare toefl-qa "$SOURCE" "$EXP/corpus"
-  if [[ " $ARMS " == *" exams"* ]] && [ ! -f "$EXP/exams/card.json" ]; then
+  if [[ $ARMS == *exams* ]] && [ ! -f "$EXP/listening/card.json" ]; then
     [ -n "${DREAM:-}" ] && [ -n "${MCTEST:-}" ] || refuse "the arms exams of $CONFIG need DREAM and MCTest; name their folders in \
 DREAM and MCTEST, or leave these arms out"
-    python recipes/toefl_qa/exams.py "$DREAM" "$MCTEST" "$EXP/exams"
+    python recipes/toefl_qa/exams.py "$DREAM" "$MCTEST" "$EXP/listening"
   fi
 fi
 
-if stage 2 "multiple choice on DREAM and MCTest, from a reader of SQuAD's questions"; then
-  [ ! -d "$EXP/exams" ] || train_choice exams exams-only/choice-text exams --start "$START"
+if stage 2 "multiple choice on DREAM and MCTest"; then
+  for arm in $ARMS; do
+    case $arm in
+      exams) train_choice listening exams-only/choice-text exams ;;
+      squad-exams) train_choice listening squad-exams-only/choice-text exams --start "$START" ;;
+    esac
+  done
 fi
 
 if stage 3 "multiple choice on TOEFL-QA, from each beginning"; then
@@ -37,7 +42,7 @@ if stage 3 "multiple choice on TOEFL-QA, from each beginning"; then
     case $arm in
       minilm) train_choice corpus "$arm/choice-text" toefl ;;
       squad) train_choice corpus "$arm/choice-text" toefl --start "$START" ;;
-      exams) train_choice corpus "$arm/choice-text" toefl --start "$EXP/exams-only/choice-text" ;;
+      *exams) train_choice corpus "$arm/choice-text" toefl --start "$EXP/$arm-only/choice-text" ;;
     esac
   done
 fi
@@ -45,7 +50,8 @@ fi
 if stage 4 "evaluation: EXP/SPLIT/ARM"; then
   for split in $(list_splits); do
     systems="text chance longest-option"
-    for arm in $ARMS; do
+    for arm in $ARMS exams-only squad-exams-only; do
+      [ -d "$EXP/$arm" ] || continue
       speechssl evaluate choice "$EXP/corpus" "$EXP/$split/$arm" --models "$EXP/$arm" --split "$split" --systems $systems \
         --config "$CONFIG" --stage evaluate
       systems=text # the other two need no reader: once is enough

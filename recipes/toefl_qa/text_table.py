@@ -13,9 +13,11 @@ from speechssl.results import Row, Table, interval_text, read_rows, rows_sentenc
 
 ARMS = {
     "minilm": "nothing: all-MiniLM-L6-v2",
-    "squad": "SQuAD's questions",
-    "exams-only": "SQuAD's, then DREAM's and MCTest's; not TOEFL's",
-    "exams": "SQuAD's, then DREAM's and MCTest's",
+    "exams-only": "DREAM's and MCTest's questions; not TOEFL's",
+    "exams": "DREAM's and MCTest's questions",
+    "squad": "SQuAD's",
+    "squad-exams-only": "SQuAD's, then DREAM's and MCTest's; not TOEFL's",
+    "squad-exams": "SQuAD's, then DREAM's and MCTest's",
 }
 METRICS = ("set_accuracy", "accuracy")
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from speechssl.cascade.data import Transcript
-from speechssl.cascade.system import load_recogniser
+from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import adapt_extractor
@@ -142,6 +142,8 @@ def load_choice_systems(
     parts that are missing or do not belong together.
     """
     encoder: Any = None
+    if any(_needs_encoder(name) for name in names):
+        encoder = load_shared_encoder(model_folder(models))
     systems: list[ChoiceSystem] = []
     for name in names:
         if name in BASELINES:
@@ -151,7 +153,6 @@ def load_choice_systems(
             systems.append(_load_written(Path(models), name, bf16))
             continue
         folder = model_folder(models)
-        encoder = encoder or load_shared_encoder(folder)
         if name == "units":
             systems.append(_load_units(folder, encoder, bf16))
         elif name == "speechbert":
@@ -165,6 +166,11 @@ def load_choice_systems(
                 f"cascade-<folder>, {', '.join((*WRITTEN, *BASELINES))}"
             )
     return systems
+
+
+def _needs_encoder(name: str) -> bool:
+    """Return whether a system uses the encoder of the folder of models."""
+    return name in ("units", "speechbert") or is_ctc_head(name.removeprefix("cascade-"))
 
 
 def _load_written(folder: Path, name: str, bf16: bool) -> WrittenChoice:

@@ -14,6 +14,7 @@ from speechssl.artifacts import write_json
 from speechssl.data.records import load_corpus
 from speechssl.dual.data import Layout, cut_windows
 from speechssl.dual.model import SpanModel, save_reader
+from speechssl.errors import InputError
 from speechssl.multiple_choice import train
 from speechssl.multiple_choice.data import (
     ChoiceBatches,
@@ -24,7 +25,11 @@ from speechssl.multiple_choice.data import (
 )
 from speechssl.multiple_choice.model import ChoiceModel, ChoiceReader, choose_options, load_choice
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
-from speechssl.multiple_choice.system import AudioWordChoice, EncodedQuestion
+from speechssl.multiple_choice.system import (
+    AudioWordChoice,
+    EncodedQuestion,
+    load_choice_systems,
+)
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import TrainingOptions
 from speechssl.speechbert.data import CLS, PAD, SEP, SPECIALS
@@ -196,3 +201,8 @@ def test_the_most_similar_window_comes_first_and_words_of_all_windows_do_not_cou
     assert ordered[0] == tiling[1]  # tokens 4 to 7
     # windows that are equally similar stay in their order
     assert sort_by_similarity(MEAN_CODES[[FILLER]], passage, tiling) == tuple(tiling)
+
+
+def test_a_recogniser_of_hugging_face_needs_no_encoder_of_the_models(tmp_path):
+    with pytest.raises(InputError, match="nobody/whisper"):
+        load_choice_systems(tmp_path, ["cascade-nobody/whisper"], False, "en")
