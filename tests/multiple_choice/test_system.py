@@ -204,5 +204,6 @@ def test_the_most_similar_window_comes_first_and_words_of_all_windows_do_not_cou
 
 
 def test_a_recogniser_of_hugging_face_needs_no_encoder_of_the_models(tmp_path):
+    (tmp_path / "choice-text").mkdir()
     with pytest.raises(InputError, match="nobody/whisper"):
         load_choice_systems(tmp_path, ["cascade-nobody/whisper"], False, "en")
