@@ -524,6 +524,8 @@ def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
     where = r"marker.* at position (0x\w+|\d+)"
     if file.format == "AU":  # a size of -1 is unknown
         where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
+    if not file.frames and "Exiting parser" in file.extra_info:
+        return True  # a size of 0, and samples that look like the name of a chunk
     match = re.search(where, file.extra_info)
     end = size = path.stat().st_size
     if match:  # position, or offset and size

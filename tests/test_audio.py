@@ -228,6 +228,15 @@ def test_a_wav_that_states_less_than_it_holds_is_read_to_its_end(tmp_path, subty
     assert ("states 1.00 s of sound and it holds 2.00 s" in capsys.readouterr().err) == (share > 0)
 
 
+def test_samples_that_look_like_the_name_of_a_chunk_are_read(tmp_path):
+    """libsndfile takes them for one behind a chunk "data" of the size 0."""
+    content = encode(noise(2 * audio.SAMPLE_RATE), "WAV", "PCM_U8")
+    header = content[: content.index(b"data") + 4]
+    sound = np.random.default_rng(0).integers(48, 122, 2 * audio.SAMPLE_RATE, np.uint8)
+    (tmp_path / "x.wav").write_bytes(header + bytes(4) + b"YSOK" + sound[4:].tobytes())
+    check_length(tmp_path / "x.wav", 2)
+
+
 @pytest.mark.parametrize(
     "behind",
     [

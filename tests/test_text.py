@@ -208,6 +208,10 @@ ENGLISH_NUMBERS = read_pairs(
     two-and-a-half million = 2500000 | one and three-quarter million = 1750000
     two hundred million and a half = 200500000 | a million and a half-hearted = 1000000.5-hearted
     half million and a half = 500000.5 | a year and a half = a year and a half
+    one million and two million = 1000000 and 2000000 | one hundred and two thousand = 102000
+    between a million and a million and a half = between 1000000 and 1500000
+    nineteen o five = 1905 | two thousand oh five = 2005 | three point o five = 3.05
+    12½% of it = 12.5% of it | two and a half % = 2.5%
     thirty-one point five percent of it = 31.5% of it | one hundred per cent = 100%
     someone won = someone won | o'one and and = o'one and and | one's = one's
     """

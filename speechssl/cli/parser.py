@@ -9,6 +9,7 @@ import json
 import math
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
@@ -325,13 +326,26 @@ def write_arguments(section: Mapping[str, Any]) -> list[str]:
     return words
 
 
+def _refuse_repeated(node: Any) -> None:
+    """Raise ValueError where a mapping of a YAML document has a name twice, of which YAML would
+    take the last. node: as `yaml.compose` returns it."""
+    pairs = node.value if node is not None and node.id == "mapping" else []
+    for name, count in Counter(str(key.value) for key, _ in pairs).items():
+        if count > 1:
+            raise ValueError(f"{name!r} is there twice")
+    for _, value in pairs:
+        _refuse_repeated(value)
+
+
 def read_section(file: Path, stage: str | None) -> dict[str, Any]:
     """Read the options of a YAML file, or of its section `stage`. Raises InputError for a file that
-    is no YAML of options, and for a section that it does not have."""
+    is no YAML of options or has a name twice, and for a section that it does not have."""
     import yaml
 
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        text = file.read_text(encoding="utf-8")
+        _refuse_repeated(yaml.compose(text, yaml.SafeLoader))
+        content = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(f"cannot read the config {file} as YAML: {reason}") from error

@@ -19,6 +19,7 @@ from speechssl.artifacts import (
     write_lines,
 )
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.data.files import add_recording
 from speechssl.data.options import Fsdd
 from speechssl.data.superb import SPLITS, Utterance, to_record
 from speechssl.data.superb_sets import Cards
@@ -40,9 +41,11 @@ def prepare_fsdd(o: Fsdd) -> Cards:
     """
     out = o.out
     splits: dict[Path, str] = {}  # recording -> its split
+    by_name: dict[str, Path] = {}
     for path in sorted(o.source.rglob("*.wav")):
         match = NAME.fullmatch(path.name)
         if match:
+            add_recording(by_name, path.stem, path)
             index = int(match[3])
             if index < 5:
                 splits[path] = "test"

@@ -33,8 +33,8 @@ from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, wri
 from speechssl.audio import (
     SAMPLE_RATE,
     check_audio,
+    exact_duration,
     format_length,
-    header_duration,
     read_audio,
     read_native,
     resample,
@@ -315,7 +315,7 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
     file, which stays where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
-            return str(paths[0].resolve()), header_duration(paths[0])
+            return str(paths[0].resolve()), exact_duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
         return {"reason": UNUSABLE, "why": str(error)}
@@ -588,8 +588,11 @@ def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, sourc
     for records in splits.values():
         if records.questions or (records.passages and not questions):
             return
-    reasons = report.reasons(kind="questions").most_common(3)
+    reasons = report.reasons().most_common(3)
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons)
+    errors = [line["why"] for line in report.aside if "why" in line]
+    if errors:
+        why += f", such as: {errors[0]}"
     raise InputError(
         f"{source} has no usable question of {report.corpus} ({why or 'its files are empty'}); "
         "give the published files"

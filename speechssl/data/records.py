@@ -222,7 +222,7 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
         correct = values.get("correct")  # none, one, or a list
         if "correct" in values and not isinstance(correct, list):
             values["correct"] = [] if correct is None else [correct]
-        has_seconds = values.get("seconds") is not None
+        has_seconds = bool(values.get("seconds"))  # 0 is a length that is not known, too
         if not has_seconds:
             values["seconds"] = 0.0
         record = convert(values, kind, place, only=True)
@@ -404,12 +404,13 @@ UNITS = {"frames of 20 ms": 50, "milliseconds": 1000, "samples at 16 kHz": 16_00
 
 def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
     """Guess in which unit times were written by mistake: a unit in which all times lie in their
-    recordings. Returns "" where there is no such unit, or where the times may be seconds.
+    recordings. Returns "" where there is no such unit, where the times may be seconds, or where a
+    length is 0.
 
     ends: pairs of a time and the seconds of its recording.
     """
     ends = list(ends)
-    if all(end <= 2 * seconds for end, seconds in ends):
+    if all(end <= 2 * seconds for end, seconds in ends) or not all(s for _, s in ends):
         return ""
     for unit, per_second in UNITS.items():
         if all(end / per_second <= seconds + TOLERANCE for end, seconds in ends):

@@ -37,6 +37,10 @@ from speechssl.errors import InputError
 from speechssl.schema import convert
 from speechssl.text import language_of
 
+# `is_impossible` as JSON, Python, people, spreadsheets and pandas write it, in lower case
+FLAGS = dict.fromkeys(("true", "yes", "1", "1.0"), True)
+FLAGS |= dict.fromkeys(("false", "no", "0", "0.0", "none", "null", "nan", ""), False)
+
 
 @dataclass(frozen=True)
 class SquadAnswer:
@@ -59,19 +63,17 @@ class SquadQa:
     question: str
     id: str = ""
     answers: tuple[SquadAnswer, ...] = ()
-    # false and true as Python, JSON, spreadsheets and pandas write them
-    is_impossible: (
-        bool
-        | Literal["False", "false", "FALSE", "0", 0]
-        | Literal["True", "true", "TRUE", "1", 1]
-        | None
-    ) = None
+    is_impossible: bool | float | str | None = None  # one of FLAGS
     transcript: str = ""  # a recogniser's, in corpora that have it beside the text of the question
 
     @property
     def impossible(self) -> bool:
         """Whether the context does not answer the question (SQuAD 2.0)."""
-        return str(self.is_impossible).lower() in ("true", "1")
+        return FLAGS[str(self.is_impossible).strip().lower()]
+
+    def __post_init__(self) -> None:
+        if str(self.is_impossible).strip().lower() not in FLAGS:
+            raise ValueError(f"is_impossible is {self.is_impossible!r}; write true or false")
 
 
 @dataclass(frozen=True)

@@ -256,9 +256,9 @@ class RecordMaker:
                 raise InputError(f"{place}: the id {name!r} is empty or not its own; give it one")
             self.report.count(self.split, "passages")
             audio = self.find_audio(row.audio, name, place)
-            if audio is None:
+            if isinstance(audio, InputError):
                 aside.add(name)
-                self.report.set_aside(self.split, "passages", name, UNUSABLE)
+                self.report.set_aside(self.split, "passages", name, UNUSABLE, why=str(audio))
                 continue
             text = read_words(row, "context", place)
             language = self.check_row(row, audio[0] or text or row.transcript, place)
@@ -284,9 +284,11 @@ class RecordMaker:
             self.report.count(self.split, "questions")
             answers = read_answers(row, place)
             audio = self.find_audio(row.audio, name, place)
-            if audio is None or row.passage in aside:
-                reason = ITS_PASSAGE if row.passage in aside else UNUSABLE
-                self.report.set_aside(self.split, "questions", name, reason)
+            if row.passage in aside:
+                self.report.set_aside(self.split, "questions", name, ITS_PASSAGE)
+                continue
+            if isinstance(audio, InputError):
+                self.report.set_aside(self.split, "questions", name, UNUSABLE, why=str(audio))
                 continue
             text = read_words(row, "question", place)
             language = self.check_row(row, audio[0] or text, place)
@@ -316,11 +318,11 @@ class RecordMaker:
             raise InputError(f"{place}: {error}") from error
         return language
 
-    def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | None:
+    def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | InputError:
         """Return the path and the seconds of the recording in a cell. A cell without a path holds
         the recording itself, which is written as a FLAC.
 
-        Returns ("", 0) for an empty cell, and None for a recording that cannot be used. Raises
+        Returns ("", 0) for an empty cell, and the error of a recording that cannot be used. Raises
         InputError for a missing file.
         """
         if cell is None:
@@ -337,20 +339,20 @@ class RecordMaker:
                 )
             try:
                 return str(path.resolve()), exact_duration(path)
-            except InputError:
-                return None
+            except InputError as error:
+                return error
         where = f"{place}, audio"
         try:
             if isinstance(cell, Mapping) and cell.get("bytes"):
                 samples = decode_cell(cell["bytes"], where)
             else:  # a dict, or the decoder of newer versions of `datasets`
                 samples = as_recording(cell["array"], int(cell["sampling_rate"]), where)
-        except (TypeError, KeyError) as error:
+        except InputError as error:
+            return error
+        except (TypeError, KeyError, ValueError) as error:  # ValueError: ragged, or a rate of 0
             raise InputError(
                 f"{where} is no path and has no array with its sampling_rate; give one"
             ) from error
-        except InputError:
-            return None
         audio = f"{self.split}/audio/{safe_name(name)}.flac"
         write_flac(self.out / audio, samples)
         return audio, len(samples) / SAMPLE_RATE

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.audio import LONG, collect, in_blocks
+from speechssl.audio import HOT_PEAK, LONG, collect, in_blocks
 from speechssl.encoders.hubert import TorchEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
@@ -166,7 +166,8 @@ class SpeechEncoder:
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """Return the input of the model: (N,) float32, normalised if the encoder requires it.
 
-        Raises ValueError for samples that are not finite, or fewer than one receptive field.
+        Raises ValueError for samples that are not finite, on another scale than [-1, 1] where the
+        scale matters, or fewer than one receptive field.
         """
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
@@ -180,6 +181,11 @@ class SpeechEncoder:
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
+            if square > HOT_PEAK**2:
+                raise ValueError(
+                    f"the samples are far beyond full scale (their RMS is {np.sqrt(square):.3g}); "
+                    "give floats in [-1, 1], such as 16-bit integers divided by 32768"
+                )
             return _tensor(samples)
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)

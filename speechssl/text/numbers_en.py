@@ -210,7 +210,7 @@ def _english() -> tuple[re.Pattern[str], Any]:
     any_ordinal = _any_of(ordinals)  # or a plural, such as "twenties"
     any_multiplier = _any_of(rules.multipliers)
     # the words behind "point"
-    any_decimal = _any_of({*rules.ones, *rules.tens, "zero", "oh"})
+    any_decimal = _any_of({*rules.ones, *rules.tens, "zero", "oh", "o"})
     # "1,000", "20", "3.5"
     digits = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?"
     # "percent", "dollars"
@@ -219,8 +219,8 @@ def _english() -> tuple[re.Pattern[str], Any]:
     point = rf"point +(?=(?:{any_decimal})\b)"
     # the "and" of "two hundred and five"
     hundred_and = rf"(?:{'|'.join(f'(?<={unit})' for unit in rules.multipliers)}) +and +"
-    # what may stand between two number words: a space, a hyphen, "oh", "point", "and"
-    between = rf"(?:[ -]+(?:oh[ -]+)?| +{point}(?:oh +)*|{hundred_and})"
+    # what may stand between two number words: a space, a hyphen, "oh" or "o", "point", "and"
+    between = rf"(?:[ -]+(?:oh?[ -]+)?| +{point}(?:oh? +)*|{hundred_and})"
     # "two", or "20" before "million", "percent", "point five"
     begin = (
         rf"(?:(?:{any_cardinal})"

@@ -26,6 +26,7 @@ EPSILON = 1e-6  # seconds by which equal times may differ, as sums of floats
 ROUNDING = 1e-4  # seconds by which times of phones may be rounded
 # Names of the tier of phones; MFA writes "phones" or "SPEAKER - phones".
 TIERS = re.compile(r"(^|\W)(phones?|phonemes?|phn|segments?)$", re.IGNORECASE)
+OTHER_TIERS = re.compile(r"(^|\W)(words?|sentences?|utterances?)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,17 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
 
 
 def read_textgrid(path: Path) -> list[Phone]:
-    """Read the intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16."""
+    """Read the intervals of the tier of phones of a TextGrid, long or short, in UTF-8 or UTF-16:
+    the tier of that name, or the only one unless it is named after words."""
     tiers = read_tiers(path)
-    phones = [intervals for name, intervals in tiers if TIERS.search(name) or len(tiers) == 1]
+    phones = [intervals for name, intervals in tiers if TIERS.search(name)]
+    if len(tiers) == 1 and not OTHER_TIERS.search(tiers[0][0]):
+        phones = [tiers[0][1]]
     if len(phones) != 1:
         names = ", ".join(name for name, _ in tiers)
         raise InputError(
-            f"{path} has the interval tiers {names or 'none'}; name one of them "
-            "phones, and no other"
+            f"{path} has the interval tiers {names or 'none'}; give one tier of phones, with "
+            "intervals and not points, the name phones, and no other"
         )
     return phones[0]
 

@@ -102,6 +102,7 @@ def test_a_line_needs_only_an_id_and_a_recording_beside_the_manifest(tmp_path):
     write_lines(tmp_path / "dev/passages.jsonl", [{"id": "p1", "audio": "wav/p1.flac"}])
     answer = {"text": "x", "start": 0.5, "end": 1.0}
     spoken = {"id": "q1", "audio": "dev/wav/p1.flac", "passage": "p1", "answers": [answer]}
+    spoken["seconds"] = 0  # is not known
     written = {"id": "q2", "text": "who?", "passage": "p1", "answers": []}
     write_lines(tmp_path / "dev/questions.jsonl", [spoken, written])
     data = load_corpus(tmp_path, "dev")

@@ -62,7 +62,10 @@ def test_empty_answers_leave_their_question_unless_all_are():
 
 @pytest.mark.parametrize(
     ("written", "answered"),
-    [(False, True), ("False", True), ("FALSE", True), (0, True), ("true", False), (1, False)],
+    [
+        *((written, True) for written in (False, "False", "FALSE", "no", "0", 0, 0.0, None)),
+        *((written, False) for written in (True, "true", "Yes", "1", 1, 1.0)),
+    ],
 )
 def test_a_question_marked_impossible_has_no_answers(tmp_path, squad_json, written, answered):
     questions = [("a", "Where?", [("Rome", 16)], {"is_impossible": written})]
@@ -241,11 +244,17 @@ def test_a_file_may_state_its_licence(tmp_path, squad_json):
     assert card["licence"] == "CC BY 4.0, CC0"
 
 
+# a question that may be impossible
+MAYBE = """{"data": [{"paragraphs": [{"context": "a", "qas": [
+    {"question": "b", "is_impossible": "maybe"}]}]}]}"""
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("train-v1.1.json", '{"data": [', "train-v1.1.json is not whole JSON"),
         ("train-v1.1.json", '{"data": [{"paragraphs": [{"qas": []}]}]}', "has no `context`"),
+        ("train-v1.1.json", MAYBE, r"qas\[0\]`: is_impossible is 'maybe'; write true or false"),
         ("train.json", '{"data": []}', "look like train"),
         ("audio/0_0.words.json", '[["a", 1]]', r"0_0.words.json: `\[0\]`"),
         ("audio/ann/0_0.wav", "", "are both called 0_0"),

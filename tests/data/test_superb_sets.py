@@ -3,6 +3,7 @@ fixtures write miniatures in the published layouts, and set the published counts
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -240,6 +241,11 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
     assert ks.path(utterance).samefile(sid.path(same))
     with untouched(tmp_path / "out"):  # the folder of the dataset and recordings/ give the same
         assert prepare_fsdd(Fsdd(source=fsdd / "recordings", out=tmp_path / "out")) == first
+
+
+def test_two_digits_of_one_name_are_refused(fsdd, tmp_path, absent_out):
+    shutil.copytree(fsdd / "recordings", fsdd / "copy")
+    refused("are both called 0_jackson_0", prepare_fsdd, Fsdd(source=fsdd, out=absent_out))
 
 
 # ---- QUESST 2014

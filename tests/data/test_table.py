@@ -121,7 +121,7 @@ def test_nan_of_pandas_is_an_empty_cell(tmp_path):
         ("questions", "0.25,0.75", "0.25,", "row 1, answers: .* only one of start and end"),
         ("questions", "0.25,0.75", "soon,0.75", "row 1: `start`"),
         ("questions", "0.25,0.75", "12,37", "row 1: .* and its times look like frames of 20 ms"),
-        ("passages", "wav/rome.wav", "", "row 1: .* does not lie in its passage rome"),
+        ("passages", "wav/rome.wav", "", r"in its passage rome \(\[0, 0.00\) s\); correct it"),
         ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
         ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4"),
         ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
@@ -209,3 +209,10 @@ def test_arrays_and_lists_keep_their_scale(tmp_path, as_list):
 def test_an_array_that_cannot_be_used_is_set_aside(tmp_path):
     arrays = {"p": SOUND, "silent": np.zeros(16_000)}
     assert list(make_corpus_of(arrays, tmp_path / "out").passages) == ["p"]
+    assert "silent (no sample" in (tmp_path / "out/set_aside.jsonl").read_text()
+
+
+@pytest.mark.parametrize(("array", "rate"), [([[0.1, 0.2], [0.1]], 16_000), (SOUND, 0)])
+def test_an_array_that_is_no_recording_is_refused(tmp_path, array, rate):
+    rows = [{"id": "p", "audio": {"array": array, "sampling_rate": rate}, "text": "hello"}]
+    refused("row 1, audio", make_corpus, tmp_path / "out", {"test": (rows, [])})

@@ -485,3 +485,9 @@ def test_wrong_samples_and_layers_are_refused(encoder):
         with pytest.raises(ValueError, match="samples"):
             encoder.features(samples.astype(np.float32), 1)
     refused("has the layers 0 to 2, not 3", encoder.features, noise(), 3)
+
+
+def test_integers_are_refused_where_their_scale_matters(encoder):
+    integers = (noise() * 32768).astype(np.int16)
+    with pytest.raises(ValueError, match="divided by 32768"):
+        replace(encoder, normalise=False).features(integers, 1)

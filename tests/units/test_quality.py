@@ -136,6 +136,8 @@ def test_jsonl_is_read_gaps_are_silence_and_small_overlaps_are_clipped(tmp_path)
         ("a.jsonl", '{"id": "x", "phones": []}\n{"id": "x", "phones": []}'),
         ("a.jsonl", '{"id": "x", "phones": [["a", 0, 1], ["b", 0.5, 2]]}'),
         ("a.TextGrid", "no grid"),
+        ("a.TextGrid", SHORT.replace("phones", "words")),
+        ("a.TextGrid", SHORT.replace('"IntervalTier"\n"phones"', '"TextTier"\n"phones"')),
         ("a.txt", "no alignment"),
     ],
 )
