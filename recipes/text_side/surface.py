@@ -284,8 +284,8 @@ def draw_direction(end: Weights, seed: int) -> Weights:
         drawn = torch.randn(value.shape, generator=generator)
         direction[name] = torch.zeros_like(drawn)
         if value.ndim > 1:
-            rows, lengths = (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
-            scale = lengths / rows.clamp(min=1e-12)
+            lengths = value.cpu().flatten(1).norm(dim=1)
+            scale = lengths / drawn.flatten(1).norm(dim=1).clamp(min=1e-12)
             direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
     return direction
 
@@ -310,7 +310,9 @@ def measure_losses(
     with tqdm(desc="loss surface", unit="point") as bar:
         for part, arrays in (lines | planes).items():
             points = []
-            for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
+            xs = arrays["at"] if part in lines else arrays["x"]
+            ys = arrays.get("y", [None])  # a line has none
+            for y, x in product(ys, xs):
                 steps = [(float(x), first_random)]
                 if part in (PATH, PATH_PLANE):  # the path ends at 1
                     steps = [(float(x) - 1, path)]

@@ -87,4 +87,7 @@ def main(dream: Path, mctest: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except InputError as error:
+        sys.exit(f"speechssl: {error}")

@@ -153,7 +153,7 @@ def cut_units(
     if not timed:
         raise InputError(
             f"no passage of {corpus / SPLIT} has units and words with times; make times with "
-            f"`speechssl align {corpus}`"
+            f"`speechssl align {corpus} OUT`"
         )
     for passage in timed:
         if len(pieces) >= most:
