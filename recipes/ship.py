@@ -161,9 +161,9 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path) -> None:
     """
     model, layout, card = load_reader(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    kept = choose_tokens(tokenizer, corpus)
-    new_ids = {old: new for new, old in enumerate(kept)}
-    model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
+    ids = choose_tokens(tokenizer, corpus)
+    new_ids = {old: new for new, old in enumerate(ids)}
+    model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(ids)])
     specials = {name: new_ids[getattr(layout, name)] for name in ("cls", "sep", "pad")}
     layout = replace(layout, **specials)
     contents = read_json(source / "tokenizer.json")
@@ -179,7 +179,7 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path) -> None:
     for name in ("tokenizer_config.json", QUESTIONS):
         if (source / name).is_file():
             shutil.copyfile(source / name, out / name)
-    vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
+    vocabulary = {"kept": len(ids), "of": len(tokenizer), "trained": card["weights"]}
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
 

@@ -383,7 +383,7 @@ def rank_passages(
 
 
 class RetrievalTask(spoken_qa.Task):
-    """A task of evaluation in which every question ranks all passages of the split."""
+    """In this task every question ranks all passages of the split."""
 
     name = "retrieval"
     metrics = METRICS

@@ -1,4 +1,4 @@
-"""What the programs of the comparison share: settings, checkpoints, speech and rows of results."""
+"""Give the programs of the comparison settings, checkpoints, speech and rows of results."""
 
 from __future__ import annotations
 

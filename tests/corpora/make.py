@@ -65,12 +65,12 @@ class InventedPassage:
 
     @property
     def context(self) -> str:
-        """The written sentences, joined."""
+        """Join the written sentences."""
         return STOPS[self.language][1].join(self.written)
 
     @cached_property
     def sounds(self) -> tuple[Spoken, ...]:
-        """The spoken sentences, each with the pause behind it."""
+        """Speak the sentences, each with the pause behind it."""
         sounds = []
         for sentence in self.spoken:
             sound = speak(sentence, self.voice)

@@ -1,4 +1,5 @@
-"""Objectives of pre-training: their batches, and heads that are thrown away afterwards.
+"""Make batches and heads of the objectives of pre-training. Afterwards only the head that predicts
+tokens is kept, for `translate.py`.
 
     mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 %
                     left (BERT, arXiv 1810.04805). They are chosen anew every time a sequence is
