@@ -38,7 +38,7 @@ from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import file_hashes, load_encoder
 from speechssl.quantisation import dequantise, quantise
-from speechssl.results import read_rows
+from speechssl.results import condition_name, read_rows
 
 LIMIT = 45.0  # MB
 # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other
@@ -161,9 +161,9 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path) -> None:
     """
     model, layout, card = load_reader(source)
     tokenizer = AutoTokenizer.from_pretrained(source)
-    kept = choose_tokens(tokenizer, corpus)
-    new_ids = {old: new for new, old in enumerate(kept)}
-    model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(kept)])
+    ids = choose_tokens(tokenizer, corpus)
+    new_ids = {old: new for new, old in enumerate(ids)}
+    model.embedding = torch.nn.Embedding.from_pretrained(model.embedding.weight[torch.tensor(ids)])
     specials = {name: new_ids[getattr(layout, name)] for name in ("cls", "sep", "pad")}
     layout = replace(layout, **specials)
     contents = read_json(source / "tokenizer.json")
@@ -179,7 +179,7 @@ def cut_vocabulary(source: Path, corpus: Path, out: Path) -> None:
     for name in ("tokenizer_config.json", QUESTIONS):
         if (source / name).is_file():
             shutil.copyfile(source / name, out / name)
-    vocabulary = {"kept": len(kept), "of": len(tokenizer), "trained": card["weights"]}
+    vocabulary = {"kept": len(ids), "of": len(tokenizer), "trained": card["weights"]}
     save_reader(out, model, layout, card | {"vocabulary": vocabulary})
 
 
@@ -240,7 +240,7 @@ def add_scores(out: Path, folders: list[str]) -> None:
     for folder in folders:
         synthesiser, _, path = folder.rpartition("=")
         for row in read_rows(Path(path) / "results.jsonl"):
-            condition = row.condition + (f" {row.snr_db:g} dB" if row.snr_db is not None else "")
+            condition = condition_name(row.condition, row.snr_db)
             if synthesiser:
                 condition = synthesiser if condition == "clean" else f"{synthesiser}, {condition}"
             rows.append((row, condition))

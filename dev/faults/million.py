@@ -83,10 +83,10 @@ def peak_memory() -> float:
     return int(match[1]) * 1024 / 1e9
 
 
-def run_process(path: Path, out: str, share: str) -> None:
+def run_process(path: Path, out: str, shard_text: str) -> None:
     """Plan or extract, and print measures as JSON. It runs in a process of its own.
 
-    out: a folder, or "plan" to plan alone; share: "I/N", as of --shard, or "all".
+    out: a folder, or "plan" to plan alone; shard_text: "I/N", as of --shard, or "all".
     """
     start, before = time.monotonic(), peak_memory()
     recordings = list_recordings(path)
@@ -96,8 +96,8 @@ def run_process(path: Path, out: str, share: str) -> None:
         measured["hours"] = sum(r.seconds or 0 for r in recordings) / 3_600
     else:
         shard = None
-        if share != "all":
-            number, _, count = share.partition("/")
+        if shard_text != "all":
+            number, _, count = shard_text.partition("/")
             shard = int(number), int(count)
         maker = ShardMaker(make_extractor(), Path(out), SIZE)
         extracted = extract_corpus(maker, recordings, LocalEngine(1), {}, shard)
@@ -107,8 +107,8 @@ def run_process(path: Path, out: str, share: str) -> None:
     print(json.dumps(measured))
 
 
-def start_process(path: Path, out: Path | str, share: str = "all") -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "one", str(path), str(out), share]
+def start_process(path: Path, out: Path | str, shard: str = "all") -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "one", str(path), str(out), shard]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
@@ -143,10 +143,10 @@ def check_rows(out: Path, path: Path) -> None:
         sys.exit(f"{out}: the card does not name all parts")
 
 
-def check_bytes(whole: Path, shared: Path, shards: int) -> None:
+def check_bytes(whole: Path, sharded: Path, shards: int) -> None:
     """Check that one process and three made the same bytes."""
     names = sorted(p.name for p in whole.glob("part-*"))
-    same = all((whole / n).read_bytes() == (shared / n).read_bytes() for n in names)
+    same = all((whole / n).read_bytes() == (sharded / n).read_bytes() for n in names)
     if len(names) != shards or not same:
         sys.exit("three processes made other bytes than one")
 
@@ -166,26 +166,26 @@ def main(exp: Path, lines: int) -> None:
     path = make_manifest(exp, lines)
     add_row("planned", wait_for(start_process(path, "plan")))
     shards = len(plan_shards(list_recordings(path), SIZE))
-    whole, shared = exp / f"whole-{lines}", exp / f"shared-{lines}"
-    for out in (whole, shared):
+    whole, sharded = exp / f"whole-{lines}", exp / f"sharded-{lines}"
+    for out in (whole, sharded):
         shutil.rmtree(out, ignore_errors=True)
-    there = kill_at(start_process(path, whole), whole, shards // 2)
+    written = kill_at(start_process(path, whole), whole, shards // 2)
     resumed = wait_for(start_process(path, whole))
-    killed = f"killed after {there} of {shards} shards, then resumed"
+    killed = f"killed after {written} of {shards} shards, then resumed"
     add_row(f"{killed}; {resumed['failed']:,} set aside", resumed)
     again = wait_for(start_process(path, whole))
     add_row("again: every row is verified against its audio", again)
-    first, second, third = (start_process(path, shared, f"{i}/3") for i in (1, 2, 3))
-    there = kill_at(second, shared, shards // 3)
+    first, second, third = (start_process(path, sharded, f"{i}/3") for i in (1, 2, 3))
+    written = kill_at(second, sharded, shards // 3)
     others = {1: wait_for(first), 3: wait_for(third)}
-    last = wait_for(start_process(path, shared, "2/3"))
-    killed = f"shard 2/3, killed when there were {there} shards and started again"
+    last = wait_for(start_process(path, sharded, "2/3"))
+    killed = f"shard 2/3, killed when there were {written} shards and started again"
     add_row(f"{killed}: it ends last, and verifies all", last)
     for number, measured in others.items():
         add_row(f"shard {number}/3, beside it", measured)
-    for out in (whole, shared):
+    for out in (whole, sharded):
         check_rows(out, path)
-    check_bytes(whole, shared, shards)
+    check_bytes(whole, sharded, shards)
     table.append(
         "\nThe union of three processes is whole, no row is there twice, and its bytes "
         "are those of one process."

@@ -12,8 +12,8 @@ esac
 EXP=${EXP:-exp/demo${SEED:+-$SEED}${PASSAGES:+-$PASSAGES-passages}}
 SEED=${SEED:-1}
 SYSTEMS="dual cascade-ctc cascade-ctc-greedy speechbert"
-BF16='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
-FAST="--precision $(python -c "$BF16")" # of readers
+CHOOSE_PRECISION='from speechssl.encoders.load import has_bf16; print("bf16" if has_bf16(on_cpu=True) else "fp32")'
+FAST="--precision $(python -c "$CHOOSE_PRECISION")" # of readers
 
 EXAMPLES="--examples 10 --differ dual cascade-ctc" # to listen to
 HERE=$(dirname "$0")

@@ -70,7 +70,7 @@ TOLERANCE = 1e-5  # of the mean chances that a and b give
 
 
 class Edit(NamedTuple):
-    """A word of a text with errors."""
+    """An edit is a word of a text with errors."""
 
     word: str
     position: int  # of the reference word that it stands for, or, inserted, that it follows
@@ -109,7 +109,7 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True)
 class WordConfusions:
-    """The counts of one reference word in the fit."""
+    """A reference word has counts in the fit."""
 
     count: int = 0  # of its occurrences
     deleted: int = 0

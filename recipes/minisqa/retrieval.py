@@ -63,9 +63,7 @@ from speechssl.units.features import UnitExtractor, make_extractor
 BM25_K1 = 1.2
 BM25_B = 0.75
 METHODS = ("bm25", "tfidf", "embeddings")
-# sources that the corpus has in writing -> the system of question answering that reads them: the
-# reference text, and the transcripts that come with the corpus ("given")
-WRITTEN = {"text": "text", "given": "cascade-given"}
+TEXT = "text"  # the source that reads the reference text and needs no audio
 # sources of units, which differ in their embeddings: rows of DUAL's table, or the output of a
 # reader that was taught the meaning of words (`speechssl train unit-words`)
 UNITS = "units"
@@ -85,7 +83,7 @@ class Retrieval(Conditions):
     encoder, for units of dual/ in --models; the best window of N tokens counts, 254 without @N).
     Sources: units, taught (units with the vectors of taught/ in --models, a reader of `train
     unit-words`), ctc, ctc-NAME, MODEL (of Hugging Face); without audio, in the condition clean
-    alone: text (the reference), given (the corpus's own transcripts).
+    alone: text (the reference).
     Conditions are those of `evaluate qa`.
 
       python recipes/minisqa/retrieval.py corpus exp/mine \\
@@ -271,37 +269,31 @@ def parse_system(name: str) -> tuple[str, str, int | None]:
         choices = ", ".join(f"{method}-SOURCE" for method in METHODS)
         raise InputError(
             f"there is no system {name!r}; choose {choices}, of the sources "
-            "text, given, units, taught, ctc or a MODEL"
+            "text, units, taught, ctc or a MODEL"
         )
     method, source, number = match.groups()
     return method, source, int(number) if number else None
 
 
-@dataclass(frozen=True)
-class SourceLoader:
-    """A loader holds the models that the sources of a model folder share."""
+def load_source(
+    source: str, models: Path, encoder: Any, extractor: Any, language: str | None
+) -> Source:
+    """Load a source of a model folder. Raises InputError where the folder lacks it.
 
-    models: Path
-    encoder: Any  # None where all sources are in writing
-    extractor: Any  # of units; None where no source has units
-    language: str | None
-
-    def load(self, source: str) -> Source:
-        """Load a source. Raises InputError where the folder lacks it."""
-        if source in WRITTEN:
-            system = WRITTEN[source]
-            card = {"reads": source}
-            return Source(source, lambda record, _: given_words(system, record), card)
-        if source in (UNITS, TAUGHT):
-            extractor = self.extractor
-            if source == TAUGHT:  # smooths and joins units as its reader was trained
-                folder = self.models / TAUGHT
-                extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
-            encode = remember_last(extractor.units)
-            return Source(source, lambda _, samples: encode(samples), extractor.card)
-        recogniser = load_recogniser(self.models, source, self.encoder, self.language)
-        transcribe = remember_last(recogniser.transcribe)
-        return Source(recogniser.name, lambda _, samples: transcribe(samples), recogniser.card)
+    encoder: None where the text is the only source; extractor: of units, None where no source has
+    units.
+    """
+    if source == TEXT:
+        return Source(TEXT, lambda record, _: given_words(TEXT, record), {"reads": TEXT})
+    if source in (UNITS, TAUGHT):
+        if source == TAUGHT:  # smooths and joins units as its reader was trained
+            folder = models / TAUGHT
+            extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
+        encode = remember_last(extractor.units)
+        return Source(source, lambda _, samples: encode(samples), extractor.card)
+    recogniser = load_recogniser(models, source, encoder, language)
+    transcribe = remember_last(recogniser.transcribe)
+    return Source(recogniser.name, lambda _, samples: transcribe(samples), recogniser.card)
 
 
 def load_retrievers(
@@ -318,19 +310,18 @@ def load_retrievers(
     each other.
     """
     requests = [parse_system(name) for name in names]
-    spoken = {source for _, source, _ in requests if source not in WRITTEN}
+    spoken = {source for _, source, _ in requests} - {TEXT}
     encoder: Any = load_shared_encoder(models) if spoken else None
     extractor: Any = None
     if spoken & {UNITS, TAUGHT}:
         extractor = make_extractor(encoder, load_codebook(models / "units.safetensors"))
-    loader = SourceLoader(models, encoder, extractor, language)
     # systems share sources and embedders
     sources: dict[str, Source] = {}
     embedders: dict[str, Embedder] = {}
     retrievers = []
     for method, source_name, n in requests:
         if source_name not in sources:
-            sources[source_name] = loader.load(source_name)
+            sources[source_name] = load_source(source_name, models, encoder, extractor, language)
         source = sources[source_name]
         card = {"method": method, "n": n, **source.card}
         score = partial(score_shared_terms, method, n)
@@ -354,7 +345,7 @@ def load_retrievers(
             score = partial(embedder.score, window)
             card |= embedder.card
         name = f"{method}-{source.name}" + (f"@{n}" if n else "")
-        needs_audio = source_name not in WRITTEN
+        needs_audio = source_name != TEXT
         retrievers.append(Retriever(name, source.encode, score, card, needs_audio))
     return retrievers
 
@@ -392,7 +383,7 @@ def rank_passages(
 
 
 class RetrievalTask(spoken_qa.Task):
-    """A task of evaluation in which every question ranks all passages of the split."""
+    """In this task every question ranks all passages of the split."""
 
     name = "retrieval"
     metrics = METRICS

@@ -40,15 +40,15 @@ if stage 4 "units: k-means on a layer, then the whole training set"; then
 fi
 
 if stage 5 "DUAL: a text BERT is trained to answer from units; then, shorter, the five ways of giving units to it"; then
-  dual() { $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$1" "${@:2}"; }
-  dual "$EXP/dual-1" --config "$CONFIG" --stage dual-1
-  dual "$EXP/dual-2" --start "$EXP/dual-1" --config "$CONFIG" --stage dual-2
-  dual "$MODELS/dual" --start "$EXP/dual-2" --config "$CONFIG" --stage dual
+  train_dual() { $LAUNCH speechssl train dual "$EXP/corpus" "$EXP/units" "$1" "${@:2}"; }
+  train_dual "$EXP/dual-1" --config "$CONFIG" --stage dual-1
+  train_dual "$EXP/dual-2" --start "$EXP/dual-1" --config "$CONFIG" --stage dual-2
+  train_dual "$MODELS/dual" --start "$EXP/dual-2" --config "$CONFIG" --stage dual
   for assignment in $(setting assignments); do
-    dual "$MODELS/dual-$assignment" --assignment $assignment --config "$CONFIG" --stage assignment
+    train_dual "$MODELS/dual-$assignment" --assignment $assignment --config "$CONFIG" --stage assignment
   done
   # from scratch with the settings and steps of dual-1, which begins with the text-pre-trained encoder
-  dual "$MODELS/dual-1-scratch" --assignment scratch --config "$CONFIG" --stage dual-1
+  train_dual "$MODELS/dual-1-scratch" --assignment scratch --config "$CONFIG" --stage dual-1
   [ -d "$MODELS/dual-1" ] || cp -r "$EXP/dual-1" "$MODELS/dual-1"
 fi
 

@@ -52,8 +52,8 @@ def measure(o: Pairs) -> dict[str, Any]:
     split = o.split or "test"
     corpus = load_corpus(o.source, split)
     language = next(iter(corpus.passages.values())).language
-    spoken = list(tqdm(speak_pairs(language, split, o.pairs), total=o.pairs, desc="synthesising"))
-    utterances = [pair[0] for pair in spoken] + [pair[1] for pair in spoken]
+    pairs = list(tqdm(speak_pairs(language, split, o.pairs), total=o.pairs, desc="synthesising"))
+    utterances = [pair[0] for pair in pairs] + [pair[1] for pair in pairs]
     measures: dict[str, Any]
     if o.encoder == PHONES:
         units = number_phones(utterances)

@@ -29,23 +29,23 @@ for reader in $(setting readers); do
   esac
 done
 ENCODER=$(setting text-encoder)
-models() { # READER: prints the folder of its model
+find_model() { # READER: prints the folder of its model
   [ "$1" != mean-difference ] || set -- english
   echo "$EXP/models/$1"
 }
-shift_of() { # READER: prints the file of its shift for Mandarin
+find_shift() { # READER: prints the file of its shift for Mandarin
   echo "$EXP/shifts/$1.safetensors"
 }
 train() { # READER CORPUS SECTION [OPTION ...]
-  $LAUNCH speechssl train text-qa "$2" "$(models "$1")/text-qa" --config "$CONFIG" --stage "$3" "${@:4}"
+  $LAUNCH speechssl train text-qa "$2" "$(find_model "$1")/text-qa" --config "$CONFIG" --stage "$3" "${@:4}"
 }
 write_shift() { # FILE FIRST SECOND ENCODER METHOD
   python recipes/text_side/vector.py "$2" "$3" "$4" "$1" --method "$5" --config "$CONFIG" --stage vector
 }
 evaluate() { # READER CORPUS CORPUS_SPLIT SPLIT SYSTEM: EXP/answers/READER/SPLIT
   local options=()
-  case $1 in mean-difference | zero-mean) options=(--shift "$(shift_of "$1")") ;; esac
-  speechssl evaluate qa "$2" "$EXP/answers/$1/$4" --models "$(models "$1")" --split "$3" --systems "$5" "${options[@]}" \
+  case $1 in mean-difference | zero-mean) options=(--shift "$(find_shift "$1")") ;; esac
+  speechssl evaluate qa "$2" "$EXP/answers/$1/$4" --models "$(find_model "$1")" --split "$3" --systems "$5" "${options[@]}" \
     --config "$CONFIG" --stage evaluate
 }
 
@@ -68,18 +68,18 @@ fi
 if stage 2 "text QA on Mandarin questions"; then
   case $ENCODER in intfloat/multilingual-e5-small) python recipes/fetch.py "${ENCODER#*/}" ;; esac
   train all "$EXP/corpus" text-qa --text-encoder "$ENCODER"
-  [[ " $READERS " != *" last "* ]] || train last "$EXP/corpus-short" last --text-encoder "$ENCODER" --start "$(models all)/text-qa"
+  [[ " $READERS " != *" last "* ]] || train last "$EXP/corpus-short" last --text-encoder "$ENCODER" --start "$(find_model all)/text-qa"
 fi
 
 if [ -n "${ENGLISH:-}" ] && stage 3 "text QA on English questions, as it is and with shifts"; then
   for reader in $READERS; do
     case $reader in
       english) train english "$ENGLISH" english --text-encoder "$ENCODER" ;;
-      mean-difference) write_shift "$(shift_of mean-difference)" "$ENGLISH" "$EXP/corpus" "$(models english)/text-qa" mean-difference ;;
+      mean-difference) write_shift "$(find_shift mean-difference)" "$ENGLISH" "$EXP/corpus" "$(find_model english)/text-qa" mean-difference ;;
       zero-mean)
-        write_shift "$(shift_of zero-mean-english)" "$EXP/corpus" "$ENGLISH" "$ENCODER" zero-mean
-        train zero-mean "$ENGLISH" english --text-encoder "$ENCODER" --shift "$(shift_of zero-mean-english)"
-        write_shift "$(shift_of zero-mean)" "$ENGLISH" "$EXP/corpus" "$(models zero-mean)/text-qa" zero-mean
+        write_shift "$(find_shift zero-mean-english)" "$EXP/corpus" "$ENGLISH" "$ENCODER" zero-mean
+        train zero-mean "$ENGLISH" english --text-encoder "$ENCODER" --shift "$(find_shift zero-mean-english)"
+        write_shift "$(find_shift zero-mean)" "$ENGLISH" "$EXP/corpus" "$(find_model zero-mean)/text-qa" zero-mean
         ;;
     esac
   done

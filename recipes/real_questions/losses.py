@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class Spelling(NamedTuple):
-    """Words spelt by `spell_letters`, which may make several tokens of one word.
+    """A spelling has the tokens of words; `spell_letters` may make several of one word.
 
     owners: for every token the number of its word.
     """

@@ -55,10 +55,10 @@ def write_split(path: Path, articles: Articles) -> None:
     """Write a split in SQuAD's layout and print its size."""
     data = []
     for title, passages in articles.items():
-        paragraphs = [{"context": text, "qas": asked} for text, asked in passages.items()]
+        paragraphs = [{"context": text, "qas": questions} for text, questions in passages.items()]
         data.append({"title": title, "paragraphs": paragraphs})
     path.write_text(json.dumps({"version": "1.1", "licence": "CC BY-SA 4.0", "data": data}))
-    counts = [len(asked) for passages in articles.values() for asked in passages.values()]
+    counts = [len(questions) for passages in articles.values() for questions in passages.values()]
     print(f"{path}: {len(data)} articles, {len(counts)} passages, {sum(counts)} questions")
 
 

@@ -9,9 +9,7 @@
 #   JOBS=1   DEVICE=auto   WORKERS=2        arms at a time; of each: where it runs, and threads that read and distort
 #   WEIGHTS="0.1 0.3 1"                     the weights of the classifier that dev chooses from
 #   MODES="reversal alternating"            and its modes
-#   TASKS="ks asr"                          of the configuration's tasks these alone
 #   CONTINUAL=EXP/continual/encoder         the encoder that went on training on distorted speech without labels
-#   HELD_OUT=                               no generated unseen noise, UNSEEN alone
 #   HEADS=clean                             heads on distorted speech go on from those on clean speech; default: from random ones
 set -euo pipefail
 CONFIG=$1
@@ -30,7 +28,7 @@ run_arm() {
   while [ "${#PIDS[@]}" -ge "${JOBS:-1}" ]; do wait_for_oldest; done
   echo "   $1"
   (exec speechssl superb run "$OUT/$1" --encoders "$2" --data "$EXP/tasks" --seed "$SEED" --device "${DEVICE:-auto}" \
-    --workers "${WORKERS:-2}" ${TASKS:+--tasks $TASKS} ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
+    --workers "${WORKERS:-2}" ${MUSAN:+--noise "musan=$MUSAN"} --config "$CONFIG" --stage "$3" "${@:4}" > "$OUT/$1.log" 2>&1) &
   PIDS+=($!)
   NAMES+=("$1")
 }
@@ -41,27 +39,27 @@ wait_for_oldest() { # and forget it at once, before its process number can be an
 }
 wait_for_all() { while [ "${#PIDS[@]}" -gt 0 ]; do wait_for_oldest; done; }
 NOISE=(--noise-cache "$EXP/noise")
-BASE=baseline=${START:-exp/minisqa/models}
-MORE=continual=${CONTINUAL:-$EXP/continual/encoder}
-TEST=(--seen m+g+r --unseen ${HELD_OUT-held-out} ${UNSEEN:-})
+BASELINE=baseline=${START:-exp/minisqa/models}
+CONTINUED=continual=${CONTINUAL:-$EXP/continual/encoder}
+TEST=(--seen m+g+r --unseen held-out ${UNSEEN:-})
 
-# options of arms on distorted speech that start from heads on clean speech: of BASE, and of MORE
-FROM=()
-FROM_MORE=()
+# options of arms on distorted speech that start from heads on clean speech: of BASELINE, and of CONTINUED
+START_BASELINE=()
+START_CONTINUED=()
 if [ "${HEADS:-}" = clean ]; then
   echo "== heads on clean speech, from which the others go on"
-  run_arm clean "$BASE" downstream --train-only
-  run_arm continual "$MORE" downstream --train-only
+  run_arm clean "$BASELINE" downstream --train-only
+  run_arm continual "$CONTINUED" downstream --train-only
   wait_for_all
-  FROM=(--start "$OUT/clean/heads/baseline")
-  FROM_MORE=(--start "$OUT/continual/heads/continual")
+  START_BASELINE=(--start "$OUT/clean/heads/baseline")
+  START_CONTINUED=(--start "$OUT/continual/heads/continual")
 fi
 
 echo "== trained on the training set, evaluated on dev alone"
-run_arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune --train-only
+run_arm distorted "$BASELINE" downstream-distorted "${NOISE[@]}" "${START_BASELINE[@]}" --finetune --train-only
 wait_for_all # it generates the noise that stands in for MUSAN, for all arms
 for labels in binary multi; do for mode in $MODES; do for weight in $WEIGHTS; do
-  run_arm "dat-$labels-$mode-$weight" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --train-only \
+  run_arm "dat-$labels-$mode-$weight" "$BASELINE" downstream-distorted "${NOISE[@]}" "${START_BASELINE[@]}" --train-only \
     --finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight"
 done; done; done
 wait_for_all
@@ -70,17 +68,17 @@ echo "== the mode and the weight that do best on dev"
 python recipes/robustness/downstream.py choose "$OUT"
 
 echo "== the columns, in clean speech, seen and unseen noise"
-run_arm clean "$BASE" downstream "${TEST[@]}"
-run_arm continual "$MORE" downstream "${TEST[@]}"
-run_arm distorted-head "$BASE" downstream-head "${NOISE[@]}" "${FROM[@]}" "${TEST[@]}"
-run_arm distorted "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" --finetune "${TEST[@]}"
-run_arm more-distorted "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" --finetune "${TEST[@]}"
+run_arm clean "$BASELINE" downstream "${TEST[@]}"
+run_arm continual "$CONTINUED" downstream "${TEST[@]}"
+run_arm distorted-head "$BASELINE" downstream-head "${NOISE[@]}" "${START_BASELINE[@]}" "${TEST[@]}"
+run_arm distorted "$BASELINE" downstream-distorted "${NOISE[@]}" "${START_BASELINE[@]}" --finetune "${TEST[@]}"
+run_arm more-distorted "$CONTINUED" downstream-distorted "${NOISE[@]}" "${START_CONTINUED[@]}" --finetune "${TEST[@]}"
 while read -r kind name labels mode weight; do # lines of downstream.py choose: two of kind dat, one of kind both
   dat=(--finetune --domain-adversary "$labels" --domain-adversary-mode "$mode" --domain-adversary-weight "$weight")
   if [ "$kind" = both ]; then
-    run_arm "both-$name" "$MORE" downstream-distorted "${NOISE[@]}" "${FROM_MORE[@]}" "${dat[@]}" "${TEST[@]}"
+    run_arm "both-$name" "$CONTINUED" downstream-distorted "${NOISE[@]}" "${START_CONTINUED[@]}" "${dat[@]}" "${TEST[@]}"
   else
-    run_arm "$name" "$BASE" downstream-distorted "${NOISE[@]}" "${FROM[@]}" "${dat[@]}" "${TEST[@]}"
+    run_arm "$name" "$BASELINE" downstream-distorted "${NOISE[@]}" "${START_BASELINE[@]}" "${dat[@]}" "${TEST[@]}"
   fi
 done < "$OUT/chosen.txt"
 wait_for_all

@@ -1,9 +1,10 @@
-"""What the programs of the comparison share: settings, checkpoints, speech and rows of results."""
+"""Give the programs of the comparison settings, checkpoints, speech and rows of results."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -43,6 +44,8 @@ TINY = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
+# processor time does not see other work on the machine, and is for one thread
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 PACKAGES = ("torch", "torchaudio", "transformers", "s3prl", "openvino", "onnxruntime")
 SHAPES: dict[str, dict[str, Any]] = {"base": {}, "large": LARGE, "tiny": TINY}
 # what ships, as `speechssl.checkpoints` finds it

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torchaudio
 from common import (
+    CLOCKS,
     Settings,
     add_rows,
     count_flops,
@@ -39,8 +40,6 @@ FP32, BF16 = "fp32", "bf16"
 OURS = "speechssl"
 DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
 ERRORS = {FP32: 1e-5, BF16: 0.1}  # relative errors; a greater one is more than rounding
-# processor time does not see other work on the machine, and is for one thread
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 SQUARE = 2048  # rows and columns of a large product
 Name = tuple[str, str]  # a contender and its precision
 # called with (B, N) samples and whether all layers are wanted; returns (B, T, D) a layer, the last

@@ -140,12 +140,10 @@ def time_extraction(bench: Bench) -> None:
         stacked = torch.stack(waves)
         if bench.cuda:
             stacked = stacked.pin_memory()
-        size = bench.values["at-once"] or len(waves)
 
         @torch.inference_mode()
         def run() -> None:
-            for part in stacked.split(size):
-                model(part.to(bench.device, torch.bfloat16, non_blocking=True))
+            model(stacked.to(bench.device, torch.bfloat16, non_blocking=True))
 
         return run
 
@@ -165,12 +163,12 @@ def time_extraction(bench: Bench) -> None:
     times = bench.time(contenders)
     flops = batch * count_flops(config, seconds * SAMPLE_RATE, attention=True)
     for name, repeats in times.items():
-        took = median(repeats)
-        values = {"x_realtime": batch * seconds / took, "tflops": flops / took / 1e12}
+        run_seconds = median(repeats)
+        values = {"x_realtime": batch * seconds / run_seconds, "tflops": flops / run_seconds / 1e12}
         if name == SPEECHSSL:
             for other, other_repeats in times.items():
                 if other != SPEECHSSL:
-                    values[f"over {other}"] = median(other_repeats) / took
+                    values[f"over {other}"] = median(other_repeats) / run_seconds
         bench.add_rows(name, f"{seconds} s x {batch}", values)
 
 
@@ -233,17 +231,17 @@ def time_pretraining(bench: Bench) -> None:
     times = bench.time(contenders)
     flops = 3 * crops * count_flops(model.config, samples, attention=True)
     for name, repeats in times.items():
-        took = median(repeats)
-        rate = flops / took / 1e12
-        values = {"seconds_a_step": took, "tflops": rate}
+        step_seconds = median(repeats)
+        rate = flops / step_seconds / 1e12
+        values = {"seconds_a_step": step_seconds, "tflops": rate}
         values["share_of_datasheet"] = 100 * rate / DATASHEET
         if bench.product_rate:
             values["share_of_limit"] = 100 * rate / bench.product_rate
         for iteration, updates in UPDATES.items():  # means HuBERT base, where this is its size
-            hours = updates * UPDATE_HOURS * took / (crops * seconds)
+            hours = updates * UPDATE_HOURS * step_seconds / (crops * seconds)
             values[f"hours_of_iteration_{iteration}"] = hours
         if name == SPEECHSSL and TRANSFORMERS in times:
-            values["steps_over_bf16"] = median(times[TRANSFORMERS]) / took
+            values["steps_over_bf16"] = median(times[TRANSFORMERS]) / step_seconds
         bench.add_rows(name, f"pre-training on {crops} crops of {seconds:g} s", values)
 
 
@@ -262,15 +260,16 @@ def time_dual(bench: Bench) -> None:
         batches = make_sequences(lengths)
         padded = pad_sequences(batches, longest)
         # the published side gets one batch, with which a GPU is fastest
-        joined = [{name: torch.cat([batch[name] for batch in padded]) for name in padded[0]}]
-        contenders = {f"{PUBLISHED} bf16": partial(load, "Longformer", joined)}
+        one_batch = [{name: torch.cat([batch[name] for batch in padded]) for name in padded[0]}]
+        contenders = {f"{PUBLISHED} bf16": partial(load, "Longformer", one_batch)}
         for encoder in ("BERT", "ModernBERT"):
             contenders[f"speechssl {encoder} bf16"] = partial(load, encoder, batches)
         times = bench.time(contenders)
         published = median(times.get(f"{PUBLISHED} bf16", [float("nan")]))
         for name, repeats in times.items():
-            took = median(repeats)
-            values = {"seconds_a_step": took, "over_longformer_bf16": published / took}
+            step_seconds = median(repeats)
+            ratio = published / step_seconds
+            values = {"seconds_a_step": step_seconds, "over_longformer_bf16": ratio}
             bench.add_rows(name, f"reading {'-'.join(map(str, lengths))} units", values)
 
 

@@ -12,14 +12,13 @@ autocast.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from common import add_rows, read_settings
+from common import CLOCKS, add_rows, read_settings
 from torch import nn
 
 from speechssl.dual.data import collate
@@ -80,8 +79,8 @@ class Step:
     """A contender has its own model and optimiser. Called, it makes a step over all sequences and
     returns its seconds.
 
-    name: of ENCODERS. shape: settings in the place of those of ENCODERS. clock: "cpu" for processor
-    time, "wall" for real time. width: of local attention (0: all tokens).
+    name: of ENCODERS. shape: settings in the place of those of ENCODERS. clock: of CLOCKS.
+    width: of local attention (0: all tokens).
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Step:
         device: torch.device = torch.device("cpu"),
         width: int = 0,
     ):
-        self.clock = time.process_time if clock == "cpu" else time.perf_counter
+        self.clock = CLOCKS[clock]
         self.precision, self.device = precision, device
         torch.manual_seed(0)
         encoder = remove_dropout(make_encoder(ENCODERS[name] | shape))

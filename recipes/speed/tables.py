@@ -41,11 +41,13 @@ def print_encoders(rows: list[Row]) -> None:
 
 
 def print_rows(rows: list[Row], metrics: Sequence[str], where: str = "") -> None:
-    """Print a line a row. where: part of its condition; "": any but the workloads of encoders."""
+    """Print a line a row. where: part of its condition; "": any but workloads as "10 s x 8"."""
     lines = []
     for r in rows:
-        in_place = where in r.condition if where else " x " not in r.condition
-        if r.metric in metrics and in_place:
+        is_shown = where in r.condition
+        if not where:
+            is_shown = " x " not in r.condition
+        if is_shown and r.metric in metrics:
             lines.append([r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"])
     print_table(["encoder", "what", "system", "metric", "value"], lines)
 

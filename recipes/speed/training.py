@@ -129,13 +129,13 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
     )
     condition = f"training on {crops} crops of {seconds:g} s"
     for (system, precision), step_times in times.items():
-        took = median(step_times)
-        values = {"steps_per_second": 1 / took}
+        step_seconds = median(step_times)
+        values = {"steps_per_second": 1 / step_seconds}
         if precision == "bf16":
-            values["share_of_limit"] = 100 * limit / took
+            values["share_of_limit"] = 100 * limit / step_seconds
         if system == "speechssl":
             for other in ("fp32", "bf16"):
-                values[f"steps_over_{other}"] = median(times["transformers", other]) / took
+                values[f"steps_over_{other}"] = median(times["transformers", other]) / step_seconds
         add_rows(exp, f"{system} {precision}", shape, condition, values, repeats)
 
 

@@ -232,8 +232,8 @@ def sample_styles(rng: Random, split: str, seed: int) -> Iterator[PlannedUtteran
             spread = voice.range + style["range"] + rng.gauss(0, 10)
             tilt = style["tilt"] + rng.gauss(0, 0.15)
             gain = min(style["gain"] + rng.gauss(0, 3), 0.0)
-            spoken = clamp(voice, rate, pitch, spread)
-            yield PlannedUtterance("", text, spoken, {"style": name}, tilt=tilt, gain=gain)
+            varied_voice = clamp(voice, rate, pitch, spread)
+            yield PlannedUtterance("", text, varied_voice, {"style": name}, tilt=tilt, gain=gain)
 
 
 def sample_commands(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
@@ -287,10 +287,10 @@ def sample_verification(rng: Random, split: str, seed: int) -> Iterator[PlannedU
             # voices vary more than by `vary_voice`: espeak-ng's are easily distinguished
             rate = voice.rate * rng.uniform(0.8, 1.25)
             pitch = voice.pitch + rng.uniform(-18, 18)
-            spoken = clamp(voice, rate, pitch, voice.range + rng.uniform(-25, 25))
+            varied_voice = clamp(voice, rate, pitch, voice.range + rng.uniform(-25, 25))
             tilt = rng.gauss(0, 0.45)
             gain = rng.uniform(-12, 0)
-            yield PlannedUtterance("", next(texts), spoken, tilt=tilt, gain=gain)
+            yield PlannedUtterance("", next(texts), varied_voice, tilt=tilt, gain=gain)
 
 
 def pair_trials(split: str, recordings: Sequence[PlannedUtterance], seed: int) -> list[Trial]:
@@ -325,11 +325,11 @@ def plan_queries(sizes: Mapping[str, int], seed: int) -> dict[str, list[PlannedU
     """
     key = f"minisuperb/qbe/{DOCUMENTS}/{seed}"
     rng = Random(key)
-    spoken = (
+    utterances = (
         plan_utterance(rng, choose_voice(rng, "train"), text)
         for text in generate_sentences("train", seed)
     )
-    documents = number_recordings(spoken, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
+    documents = number_recordings(utterances, key, f"qbe-{DOCUMENTS}", sizes[DOCUMENTS])
     planned = {DOCUMENTS: documents}
     for split, matches in _choose_phrases(documents, seed).items():
         if len(matches) < sizes[split]:
@@ -690,10 +690,10 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
             return dict(step.card)
         planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)
         jobs = {p.id: (p, out) for recordings in planned.values() for p in recordings}
-        made = run_parallel(_make_recording, jobs, o.workers, f"synthesising {task}")
+        utterances = run_parallel(_make_recording, jobs, o.workers, f"synthesising {task}")
         files = {}
         for split, recordings in planned.items():
-            files[split] = [_make_line(made[p.id]) for p in recordings]
+            files[split] = [_make_line(utterances[p.id]) for p in recordings]
             if task == "asv" and split != "train":
                 pairs = pair_trials(split, recordings, o.seed)
                 files[f"{split}.trials"] = [asdict(pair) for pair in pairs]

@@ -25,13 +25,13 @@ def main(exp: Path) -> None:
         for row in rows:
             if row.metric == "ratio_cached":
                 ratios.append((row.task, row.encoder, f"{row.value:.1f}"))
-        columns = ("task", "encoder", "times faster")
-        cached = Table("From the cache, over the encoder in the loop", columns, tuple(ratios))
         tables = make_superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), SNR)
         if ratios:
-            tables = [*tables, cached]
+            columns = ("task", "encoder", "times faster")
+            title = "From the cache, over the encoder in the loop"
+            tables.append(Table(title, columns, tuple(ratios)))
         print(f"\n## {folder}\n\n{markdown(tables)}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "exp/superb"))
+    main(Path(sys.argv[1]))

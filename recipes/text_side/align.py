@@ -142,17 +142,17 @@ def choose_read_pairs(
 ) -> list[Pair]:
     """Return the pairs both of whose words occur in the texts. words: of either language, in the
     order of their states. Raises InputError for too few."""
-    seen = []
+    words_read = []
     for side in SIDES:
         counts = zip(words[side], states[side].counts, strict=True)
-        seen.append({word for word, count in counts if count})
-    read = [(a, b) for a, b in pairs if a in seen[0] and b in seen[1]]
-    if min(len({pair[side] for pair in read}) for side in SIDES) < 2:
+        words_read.append({word for word, count in counts if count})
+    read_pairs = [(a, b) for a, b in pairs if a in words_read[0] and b in words_read[1]]
+    if min(len({pair[side] for pair in read_pairs}) for side in SIDES) < 2:
         raise InputError(
-            f"the lexicon {o.lexicon} has {len(read)} pairs whose words both texts hold; give a "
-            "lexicon of these texts, or more text"
+            f"the lexicon {o.lexicon} has {len(read_pairs)} pairs whose words both texts hold; "
+            "give a lexicon of these texts, or more text"
         )
-    return read
+    return read_pairs
 
 
 def write_ranks(

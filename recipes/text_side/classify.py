@@ -206,8 +206,8 @@ def begin_task(
     if assignment != OWN:
         body, table = symbol_encoder(encoder, tokenizer, count, assignment, seed)
     elif vocabulary:
-        chosen = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
-        table = nn.Embedding.from_pretrained(rows[chosen], freeze=False)
+        token_ids = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
+        table = nn.Embedding.from_pretrained(rows[token_ids], freeze=False)
     cls, sep, pad = special_ids(count) if vocabulary else special_tokens(tokenizer)
     index = {symbol: i for i, symbol in enumerate(vocabulary)}
 

@@ -143,19 +143,19 @@ def choose_rate(puzzle: Puzzle, o: Compute, folder: Path) -> tuple[PuzzleModel, 
     """Train at each learning rate; return as `train` does the model that is best on dev, with the
     scores of all. Dev is in neither training nor test."""
     puzzle, dev = puzzle.split_dev(o.test)
-    tried: list[dict[str, float]] = []
+    sweep: list[dict[str, float]] = []
     best: tuple[PuzzleModel, dict[str, Any]] | None = None  # model and details
     for rate in o.learning_rates:
         tuned = replace(o, training=replace(o.training, learning_rate=rate))
         model, details = train(puzzle, tuned, folder / "sweep" / f"learning-rate={rate:g}")
         score = float(score_examples(model, dev, o.batch).mean())
-        if best is None or score > max(other["score"] for other in tried):
+        if best is None or score > max(other["score"] for other in sweep):
             best = model, details | {"learning_rate": rate}
-        tried.append({"learning_rate": rate, "score": score})
+        sweep.append({"learning_rate": rate, "score": score})
     assert best
     model, details = best
     details["chosen_on"] = {"split": "dev", "items": len(dev[0])}
-    return model, details | {"sweep": tried}
+    return model, details | {"sweep": sweep}
 
 
 @torch.inference_mode()

@@ -204,7 +204,7 @@ LEVELS = 9  # contours
 
 @dataclass(frozen=True)
 class SurfaceRun:
-    """The losses around a reader, as surface.py writes them to surface.json."""
+    """A surface has the losses around a reader; surface.py writes it to surface.json."""
 
     kind: str  # "dual" or "text-qa"
     arm: str

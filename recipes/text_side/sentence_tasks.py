@@ -58,8 +58,8 @@ def make_sentence_tasks(o: SentenceTasks) -> None:
     def make() -> dict[str, Any]:
         return {"what": "sentence tasks", "text": text.source, "made": write_tasks(text, o)}
 
-    made = run_once(o.out, {"text": text.hash}, keep_decisive(o), make)["made"]
-    print(*made, sep="\n")
+    descriptions = run_once(o.out, {"text": text.hash}, keep_decisive(o), make)["made"]
+    print(*descriptions, sep="\n")
 
 
 def write_tasks(text: Text, o: SentenceTasks) -> list[str]:

@@ -84,7 +84,7 @@ _STRESS = re.compile("^[',%=]+")  # marks before a phone: "'eI" -> "eI"
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """A line of the manifest."""
+    """A spoken word is a line of the manifest."""
 
     id: str
     audio: str

@@ -116,11 +116,11 @@ def measure_surface(o: Surface) -> None:
 
     def make() -> dict[str, Any]:
         windows = {s: read_windows(s, model, layout, card, o) for s in dict.fromkeys(splits)}
-        first = remake_start(o.corpus, o.reader, card, model)
+        start = remake_start(o.corpus, o.reader, card, model)
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         model.to(device)
         losses = Losses(model, windows, folder / "points.jsonl", device)
-        lines, planes = measure_losses(losses, first, o)
+        lines, planes = measure_losses(losses, start, o)
         details = {"kind": kind, "arm": o.arm, "seed": seed, "splits": list(splits)}
         details |= {"directions": o.seed}
         write_surface(folder, lines | planes, windows, details)
@@ -182,13 +182,13 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
         )
     if card["what"] == "DUAL reader":
         units = model.embedding.num_embeddings - 3
-        began = SpanModel(*make_unit_encoder(encoder, units, str(card["assignment"]), seed))
+        untrained = SpanModel(*make_unit_encoder(encoder, units, str(card["assignment"]), seed))
     else:
         training = replace(options.training, seed=seed)
         options = replace(options, training=training)
-        began, _ = make_untrained_model(load_corpus(corpus, options.split), options)
-    add_modules(began.encoder, added_modules(model.encoder))
-    return drop_pooler(began.state_dict())
+        untrained, _ = make_untrained_model(load_corpus(corpus, options.split), options)
+    add_modules(untrained.encoder, added_modules(model.encoder))
+    return drop_pooler(untrained.state_dict())
 
 
 # ---- losses
@@ -281,12 +281,12 @@ def draw_direction(end: Weights, seed: int) -> Weights:
     generator = torch.Generator().manual_seed(seed)
     direction = {}
     for name, value in end.items():
-        drawn = torch.randn(value.shape, generator=generator)
-        direction[name] = torch.zeros_like(drawn)
+        noise = torch.randn(value.shape, generator=generator)
+        direction[name] = torch.zeros_like(noise)
         if value.ndim > 1:
-            rows, lengths = (x.flatten(1).norm(dim=1) for x in (drawn, value.cpu()))
-            scale = lengths / rows.clamp(min=1e-12)
-            direction[name] = drawn * scale.reshape(-1, *[1] * (value.ndim - 1))
+            lengths = value.cpu().flatten(1).norm(dim=1)
+            scale = lengths / noise.flatten(1).norm(dim=1).clamp(min=1e-12)
+            direction[name] = noise * scale.reshape(-1, *[1] * (value.ndim - 1))
     return direction
 
 
@@ -310,7 +310,9 @@ def measure_losses(
     with tqdm(desc="loss surface", unit="point") as bar:
         for part, arrays in (lines | planes).items():
             points = []
-            for y, x in product(arrays.get("y", [None]), arrays["at" if part in lines else "x"]):
+            xs = arrays["at"] if part in lines else arrays["x"]
+            ys = arrays.get("y", [None])  # a line has none
+            for y, x in product(ys, xs):
                 steps = [(float(x), first_random)]
                 if part in (PATH, PATH_PLANE):  # the path ends at 1
                     steps = [(float(x) - 1, path)]

@@ -88,8 +88,8 @@ def make_symbols(o: Symbols) -> None:
             details["note"] = f"{o.kind}: {SOURCES[o.kind]}."
         write_json(o.out / "task.json", details)
         counts = ", ".join(f"{len(of_split)} {split}" for split, of_split in parts.items())
-        made = f"{o.kind}, {counts} ({SOURCES[o.kind]})"
-        return {"what": "task of symbols", "made": made} | details
+        description = f"{o.kind}, {counts} ({SOURCES[o.kind]})"
+        return {"what": "task of symbols", "made": description} | details
 
     card = run_once(o.out, {"source": source}, keep_decisive(o), make)
     print(f"{o.out}: {card['made']}")
@@ -99,7 +99,7 @@ def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> No
     """Write the examples whose symbols and labels occur in training; report the others."""
     symbols = {symbol for e in parts["train"] for symbol in e.symbols}
     labels = {e.label for e in parts["train"]}
-    strange = {}
+    left_out = {}
     for split, examples in parts.items():
         lines = []
         for number, e in enumerate(examples):
@@ -107,9 +107,9 @@ def write_splits(parts: Mapping[str, Sequence[SymbolExample]], o: Symbols) -> No
             if e.label in labels and symbols.issuperset(e.symbols):
                 lines.append({"id": name, "symbols": list(e.symbols), "label": e.label})
             else:
-                strange[name] = "training does not have its label or one of its symbols"
+                left_out[name] = "training does not have its label or one of its symbols"
         write_lines(o.out / f"{split}.jsonl", lines)
-    report_set_aside(strange, f"the task {o.kind}", "example")
+    report_set_aside(left_out, f"the task {o.kind}", "example")
 
 
 def divide_examples(

@@ -54,12 +54,12 @@ def read_mctest(path: Path) -> Records:
         passage, _, text, *cells = story.split("\t")
         passages.append(Passage(passage, text=" ".join(text.replace("\\newline", " ").split())))
         for number, letter in enumerate(letters.split("\t")):
-            asked, *options = cells[5 * number : 5 * number + 5]
-            _, _, asked = asked.partition(": ")  # "one: " or "multiple: " sentences are needed
+            cell, *options = cells[5 * number : 5 * number + 5]
+            _, _, question_text = cell.partition(": ")  # "one: " or "multiple: " sentences needed
             question = Question(
                 f"{passage}-{number + 1}",
                 passage,
-                text=asked,
+                text=question_text,
                 options=tuple(options),
                 correct=("ABCD".index(letter),),
             )
@@ -87,4 +87,7 @@ def main(dream: Path, mctest: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    try:
+        main(*map(Path, sys.argv[1:]))
+    except InputError as error:
+        sys.exit(f"speechssl: {error}")

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from speechssl.artifacts import read_json, replacing, write_json
@@ -42,6 +43,11 @@ def read_scores(path: Path) -> dict[str, Any]:
         condition = condition_name(row["condition"], row.get("snr_db"))
         distances[condition] = row["unit_edit_distance"]
     return {"same_text": same_text, "unit_edit_distance": distances}
+
+
+def save_weights(state: dict[str, torch.Tensor], encoder: Path) -> None:
+    with replacing(encoder / "model.safetensors") as temporary:
+        save_file(state, temporary, {"format": "pt"})
 
 
 def print_size(folder: Path) -> None:
@@ -76,9 +82,8 @@ def main(exp: Path, arm: str, book: str, out: Path, config: str) -> None:
     encoder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "preprocessor_config.json", "card.json"):
         shutil.copyfile(source / name, encoder / name)
-    with replacing(encoder / "model.safetensors") as temporary:
-        weights = dequantise(load_file(source / "model.safetensors"))
-        save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
+    weights = dequantise(load_file(source / "model.safetensors"))
+    save_weights(quantise(weights, kernels=True), encoder)
     card = read_json(encoder / "card.json") | {"files": file_hashes(encoder)}
     write_json(encoder / "card.json", card | facts | {"corpus": corpus})
     rounded = load_encoder(encoder).hash

@@ -13,8 +13,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
-from ship import print_size, read_scores
+from safetensors.torch import load_file
+from ship import print_size, read_scores, save_weights
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.encoders.load import file_hashes, load_encoder
@@ -48,8 +48,7 @@ def main(exp: Path, out: Path) -> None:
     shutil.copyfile(student / "encoder/config.json", encoder / "config.json")
     weights = load_file(student / "encoder/model.safetensors")
     spectrum = {name: weights.pop(name) for name in SPECTRUM}
-    state = quantise(weights, kernels=True) | spectrum
-    save_file(state, encoder / "model.safetensors", {"format": "pt"})
+    save_weights(quantise(weights, kernels=True) | spectrum, encoder)
     card = read_json(student / "encoder/card.json") | FACTS
     write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": file_hashes(encoder)})
     scores = {}
@@ -60,8 +59,6 @@ def main(exp: Path, out: Path) -> None:
     rounded = {"encoder": load_encoder(encoder).hash, "made_for": codebook.card["encoder"]}
     card = codebook.card | FACTS | rounded | {"scores": scores}
     replace(codebook, card=card).save(out / "units.safetensors")
-    for path in out.rglob("*.safetensors"):
-        path.chmod(0o644)  # safetensors writes files that only their owner can read
     print_size(out)
 
 

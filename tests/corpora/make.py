@@ -65,12 +65,12 @@ class InventedPassage:
 
     @property
     def context(self) -> str:
-        """The written sentences, joined."""
+        """Join the written sentences."""
         return STOPS[self.language][1].join(self.written)
 
     @cached_property
     def sounds(self) -> tuple[Spoken, ...]:
-        """The spoken sentences, each with the pause behind it."""
+        """Speak the sentences, each with the pause behind it."""
         sounds = []
         for sentence in self.spoken:
             sound = speak(sentence, self.voice)
@@ -140,6 +140,11 @@ def invent(
 def record(path: Path, samples: np.ndarray, rate: int) -> None:
     """Write a recording in the format of its suffix, at its own rate."""
     write_clip(path, samples, 0.0, len(samples) / rate, rate)
+
+
+def record_at_16_khz(path: Path, samples: np.ndarray, rate: int) -> None:
+    """Write a recording at 16 kHz. samples: (N,) int16 at `rate`."""
+    record(path, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
 
 
 def add_errors(
@@ -248,7 +253,7 @@ VERIFIED = 1  # the first questions of the test set are in verified_test too
 def audio_cell(name: str, samples: np.ndarray, rate: int) -> dict[str, Any]:
     """Return a recording as the content of a table's cell."""
     with tempfile.TemporaryDirectory() as folder:
-        record(Path(folder) / name, resample(samples / 32768, rate, SAMPLE_RATE), SAMPLE_RATE)
+        record_at_16_khz(Path(folder) / name, samples, rate)
         return {"bytes": (Path(folder) / name).read_bytes(), "path": name}
 
 
@@ -404,11 +409,7 @@ def write_odsqa(content: Content, root: Path, rng: random.Random) -> None:
             for i, q in enumerate(t.questions, 1)
         ]
         for path, sound in spoken:
-            record(
-                root / f"{path}.wav",
-                resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE),
-                SAMPLE_RATE,
-            )
+            record_at_16_khz(root / f"{path}.wav", sound.samples, sound.sample_rate)
     data = [make_article(t, t.context, [q.text for q in t.questions]) for t in content["train"]]
     write_json(root / "DRCD-TTS" / "DRCD-TTS_train.json", {"version": "1.3", "data": data})
 
@@ -420,9 +421,9 @@ DIALECTS = {"usa": "US", "gbr": "GB"}  # dialect -> region of its recogniser
 
 
 def record_question(path: Path, question: InventedQuestion) -> None:
-    """Speak a question and write its recording, at 16 kHz."""
+    """Speak a question and write its recording."""
     sound = speak(question.spoken, question.voice)
-    record(path, resample(sound.samples / 32768, sound.sample_rate, SAMPLE_RATE), SAMPLE_RATE)
+    record_at_16_khz(path, sound.samples, sound.sample_rate)
 
 
 def write_squad_src(content: Content, root: Path, rng: random.Random) -> None:

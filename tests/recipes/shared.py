@@ -1,5 +1,4 @@
-"""What the tests of recipes share: they run scripts of recipes/, import them, and read their
-configurations."""
+"""Run scripts of recipes/, import them, and read their configurations, for the tests of recipes."""
 
 import importlib.util
 import os

@@ -71,7 +71,10 @@ RUNS = [
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
 RUNS += [("units/people.sh", name) for name in ("people.yaml", "people-smoke.yaml")]
-RUNS += [("real_questions/textless.sh", f"textless{name}.yaml") for name in ("", "-smoke")]
+RUNS += [
+    ("real_questions/textless.sh", f"textless{name}.yaml")
+    for name in ("", "-smoke", "-phones", "-phones-smoke")
+]
 RUNS += [("odsqa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
 RUNS += [("toefl_qa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
 RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]

@@ -1,5 +1,5 @@
-"""What recipes/common.sh gives every run.sh: --stage, --stop-stage, LAUNCH, and sentences for what
-it does not take. A recipe of three stages sources it; its programs only print their arguments."""
+"""recipes/common.sh gives every run.sh --stage, --stop-stage, LAUNCH, and sentences for what it does
+not take. A recipe of three stages sources it; its programs only print their arguments."""
 
 import os
 import re

@@ -160,10 +160,12 @@ def test_toefl_qa_as_text(tmp_path):
     dream = [[["M: Hi.", "W: Bye."], [], "1"], [["W: It is a red lamp."], [], "2"]]
     asked = {"question": "What is it?", "choice": ["A lamp.", "A cat.", "A sea."]}
     dream[1][1].append(asked | {"answer": "A lamp."})
-    four = "\t".join(["one: Who: Tom or Ann?", "Tom", "Ann", "a cat", "no one"] * 4)
+    four_questions = "\t".join(["one: Who: Tom or Ann?", "Tom", "Ann", "a cat", "no one"] * 4)
     for split in ("train", "dev"):
         (tmp_path / f"{split}.json").write_text(json.dumps(dream))
-        (tmp_path / f"mc500.{split}.tsv").write_text(f"mc500.{split}.0\tTime\tAnn sat.\t{four}\n")
+        (tmp_path / f"mc500.{split}.tsv").write_text(
+            f"mc500.{split}.0\tTime\tAnn sat.\t{four_questions}\n"
+        )
         (tmp_path / f"mc500.{split}.ans").write_text("B\tB\tB\tB\n")
     config, folders = "recipes/toefl_qa/text-smoke.yaml", {"DREAM": tmp_path, "MCTEST": tmp_path}
     exp = tmp_path / "exp"

@@ -1,4 +1,4 @@
-"""Code that the programs of the text side share: what does a text-pre-trained encoder know that
+"""The programs of the text side share this code: what does a text-pre-trained encoder know that
 units can use?
 
 One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech)

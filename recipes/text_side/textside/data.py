@@ -1,5 +1,5 @@
-"""Artificial data for pre-training: sequences of ids that have one property of language and no
-meaning (arXiv 2109.03537).
+"""Make data for pre-training: artificial sequences of ids that have one property of language and no
+meaning (arXiv 2109.03537), and the sentences, vocabularies and tokens of real texts.
 
 A stream makes one sequence from a generator of random numbers and a length. Its ids are 0 to V - 1;
 the caller gives them tokens of a vocabulary.

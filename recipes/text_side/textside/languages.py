@@ -92,8 +92,8 @@ def read_lexicon(name: str, texts: Sequence[Text], letters: str) -> list[Pair]:
         counts = Counter(" ".join(texts[0].paragraphs).lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
     else:
-        written = read_text(Path(name), f"give a file, or {MINISQA} or {SAME}", "the lexicon")
-        lines = [tuple(line.split("\t")) for line in written.splitlines()]
+        content = read_text(Path(name), f"give a file, or {MINISQA} or {SAME}", "the lexicon")
+        lines = [tuple(line.split("\t")) for line in content.splitlines()]
         if any(len(pair) != 2 for pair in lines):
             raise InputError(f"{name}: write a word, a tab and its translation in every line")
         pairs = [(a, b) for a, b in lines]
@@ -153,7 +153,7 @@ def cut_units(
     if not timed:
         raise InputError(
             f"no passage of {corpus / SPLIT} has units and words with times; make times with "
-            f"`speechssl align {corpus}`"
+            f"`speechssl align {corpus} OUT`"
         )
     for passage in timed:
         if len(pieces) >= most:

@@ -1,4 +1,5 @@
-"""Objectives of pre-training: their batches, and heads that are thrown away afterwards.
+"""Make batches and heads of the objectives of pre-training. Afterwards only the head that predicts
+tokens is kept, for `translate.py`.
 
     mlm             15 % of the tokens are predicted; of these 80 % are masked, 10 % replaced, 10 %
                     left (BERT, arXiv 1810.04805). They are chosen anew every time a sequence is
@@ -183,7 +184,8 @@ class PretrainingBatches:
         cls, sep, _, mask = self.specials
         pair = self.objective == "sentence-order"
         ids, words, begins = self.source(rng, self.length - (3 if pair else 2))
-        cut, swapped = len(ids), False
+        cut = len(ids)
+        swapped = False
         if pair:
             # the sequence is cut where a sentence begins, as near to the middle as possible
             sentences = np.flatnonzero(begins[1:]) + 1
@@ -217,8 +219,14 @@ class PretrainingBatches:
 
         sequence = frame(seen, cls, sep).astype(np.int64)
         second = cut + 2 if pair else len(sequence)
-        labels, place = frame(labels, IGNORE, IGNORE), frame(place, 0, 0)
-        return Masked(sequence, second, labels, frame(edges, [0, 0], [0, 0]), place, swapped)
+        return Masked(
+            ids=sequence,
+            second=second,
+            labels=frame(labels, IGNORE, IGNORE),
+            edges=frame(edges, [0, 0], [0, 0]),
+            place=frame(place, 0, 0),
+            swapped=swapped,
+        )
 
 
 # ---- models
@@ -292,10 +300,12 @@ class Pretraining(nn.Module):
             places = self.places(place[masked].clamp(max=1023))
             states = self.edge(torch.cat([left, right, places], 1))
             edge = functional.cross_entropy(self.head(states, self.table.weight).float(), targets)
-            measures["edge"], loss = edge.detach(), loss + edge
+            measures["edge"] = edge.detach()
+            loss = loss + edge
         if swapped is not None:
             order = functional.cross_entropy(self.order(hidden[:, 0]).float(), swapped.long())
-            measures["order"], loss = order.detach(), loss + order
+            measures["order"] = order.detach()
+            loss = loss + order
         return {"loss": loss} | measures
 
     def replaced(

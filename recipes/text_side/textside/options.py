@@ -1,4 +1,4 @@
-"""Options of several programs of the recipe."""
+"""Define options that several programs of the recipe have."""
 
 from __future__ import annotations
 

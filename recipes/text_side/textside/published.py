@@ -1,4 +1,4 @@
-"""Names of tasks, arms and measures, and the results of Hung-yi Lee's lectures and of papers
+"""Name tasks, arms and measures, and read the results of Hung-yi Lee's lectures and of papers
 (published.yaml)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The tasks of the frozen pre-trained transformer (arXiv 2103.05247, section 2.1), and its layers.
+"""Make the tasks of the frozen pre-trained transformer (arXiv 2103.05247, section 2.1) and its
+layers.
 
 Bit memory shows five strings and then one of them with half of its bits masked (0 where the others
 are -1 or 1), which is to be completed; bit XOR shows two strings; ListOps (1804.06028) are

@@ -394,11 +394,11 @@ class _SeedMeans:
         # of the items by groups; with askers, also by askers, and by pairs of both
         self.partitions = list_partitions(units)
 
-    def score(self, weigh: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Score every seed, (r, G). weigh: returns (r, C) means of (S, C) columns."""
+    def score(self, average: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Score every seed, (r, G). average: returns (r, C) means of (S, C) columns."""
         sides = []
         for tables in self.tables:
-            scores = [compute_score(self.metric, weigh(table)) for table in tables]
+            scores = [compute_score(self.metric, average(table)) for table in tables]
             sides.append(np.stack(scores, axis=1))
         return sides[0] - sides[1] if len(sides) > 1 else sides[0]
 
@@ -421,7 +421,7 @@ class _SeedMeans:
             weights = counts.astype(np.float64)
             if self.units.askers:
                 weights = self.weigh_pairs(counts, part)
-            scores = self.score(self.weigh_by(weights, sizes))
+            scores = self.score(self.average_by(weights, sizes))
             if self.draws_seeds:
                 drawn.append((scores * part).sum(1) / len(self.names))
             else:
@@ -444,15 +444,16 @@ class _SeedMeans:
         """Return the number of times of each pair of a group and an asker, (r, pairs): the product
         of those of both."""
         (_, group_of), (_, asker_of), (pairs, pair_of) = self.partitions
-        of_pair = np.zeros((2, len(pairs)), int)
-        of_pair[:, pair_of] = group_of, asker_of
-        return groups[:, of_pair[0]] * askers[:, of_pair[1]]
+        group_of_pair, asker_of_pair = np.zeros((2, len(pairs)), int)
+        group_of_pair[pair_of] = group_of
+        asker_of_pair[pair_of] = asker_of
+        return groups[:, group_of_pair] * askers[:, asker_of_pair]
 
-    def weigh_by(
+    def average_by(
         self, weights: np.ndarray, sizes: np.ndarray
     ) -> Callable[[np.ndarray], np.ndarray]:
-        """Make a function that returns weighted means of columns. weights: (r, I) of groups, or of
-        pairs of a group and an asker; sizes: (I, 1)."""
+        """Make a function that returns weighted means of (S, C) columns. weights: (r, I) of
+        groups, or of pairs of a group and an asker; sizes: (I, 1)."""
         return lambda table: weights @ sum_groups(table, self.partitions[-1]) / (weights @ sizes)
 
     def estimate(self, resamples: int) -> Estimate:

@@ -50,10 +50,10 @@ class Gains:
         """Return the texts of an arm's cells in the tasks; [] where it has none of them."""
         texts = []
         for task in tasks:
-            found = cells.get((task, arm))
+            cell = cells.get((task, arm))
             metric = self.metrics.get(task, "")
             digits = DECIMALS.get(metric, 1)
-            interval = found and in_percent(found, metric)
+            interval = cell and in_percent(cell, metric)
             texts.append(interval_text(interval, sign, digits=digits) if interval else None)
         return texts if any(texts) else []
 

@@ -58,7 +58,7 @@ class TextTask:
 
 @dataclass(frozen=True)
 class TaskLine:
-    """A line of a task."""
+    """A line of a task has a label, and a text or symbols."""
 
     label: str | int | float
     id: str | int | None = None
@@ -73,7 +73,7 @@ class TaskLine:
 
 @dataclass(frozen=True)
 class TaskCard:
-    """The file task.json."""
+    """A card is the file task.json."""
 
     task: str = ""
     metric: Literal["accuracy", "mcc", "spearman"] = "accuracy"

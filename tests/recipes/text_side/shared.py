@@ -1,4 +1,4 @@
-"""What the tests of the text side share."""
+"""Make runs for the tests of the text side."""
 
 from speechssl.stats import BootstrapUnits
 from textside.runs import Run

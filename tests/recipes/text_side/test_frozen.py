@@ -21,7 +21,7 @@ TESTED = 12  # examples
 
 
 def make_options(task, results, encoder, steps=2, **options):
-    """options: of Compute, in the place of these."""
+    """Make options of Compute. options: in the place of these."""
     options = {"arm": "frozen", "batch": 8, "test": TESTED} | options
     training = TrainingOptions(
         steps=steps, learning_rate=3e-3, warmup_steps=1, save_every=50, bf16=False
