@@ -1,5 +1,5 @@
-"""The options of `speechssl prepare`: the corpora of spoken question answering and the sets of
-SUPERB, from local folders."""
+"""These are the options of `speechssl prepare`: the corpora of spoken question answering and the
+sets of SUPERB, from local folders."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ with the reason. Finished work is kept; a killed run resumes with the same comma
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenQAOrText(SpokenQA):
-    """A corpus whose texts can be prepared without recordings."""
+    """The texts of such a corpus can also be prepared without recordings."""
 
     audio: bool = option(True, "use the recordings, where there are any; else only texts")
 

@@ -30,8 +30,8 @@ from speechssl.dual.data import Layout, Window, collate, cut_windows, draw_batch
 from speechssl.encoders.store import store_features
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
-from speechssl.text import pieces
-from speechssl.text.tfidf import ngrams
+from speechssl.text import split_pieces
+from speechssl.text.tfidf import list_ngrams
 from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
@@ -85,8 +85,8 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
     An n-gram weighs the logarithm of (windows / windows that hold it): one that is in all windows
     weighs nothing.
     """
-    query = _ngrams_of(choice.question, *choice.options)
-    shared = [query & _ngrams_of(choice.passage[w.first : w.stop]) for w in windows]
+    query = _collect_ngrams(choice.question, *choice.options)
+    shared = [query & _collect_ngrams(choice.passage[w.first : w.stop]) for w in windows]
     counts = Counter(term for terms in shared for term in terms)
     weights = []
     for terms in shared:
@@ -94,12 +94,12 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
     return tuple(windows[i] for i in np.argsort(-np.array(weights), kind="stable"))
 
 
-def _ngrams_of(*parts: np.ndarray) -> set[Hashable]:
-    """Return the n-grams of up to LONGEST_NGRAM tokens in these arrays of token ids."""
+def _collect_ngrams(*parts: np.ndarray) -> set[Hashable]:
+    """Collect the n-grams of up to LONGEST_NGRAM tokens in these arrays of token ids."""
     terms: set[Hashable] = set()
     for tokens in parts:
         for n in range(1, LONGEST_NGRAM + 1):
-            terms.update(ngrams(tokens.tolist(), n))
+            terms.update(list_ngrams(tokens.tolist(), n))
     return terms
 
 
@@ -198,7 +198,7 @@ def make_text_choice(
         return None
     ids = []
     for text in (choose_text(question, source), *question.options, choose_text(passage, source)):
-        words = [word for word, _ in pieces(text, question.language)]
+        words = [word for word, _ in split_pieces(text, question.language)]
         ids.append(codec.encode(words)[0])
     return ChoiceTokens(ids[0], tuple(ids[1:-1]), ids[-1])
 

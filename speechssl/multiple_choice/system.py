@@ -43,8 +43,9 @@ class EncodedQuestion(NamedTuple):
     options: tuple[Any, ...]
     passage: Any
 
-    def to_tokens(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
-        """Return the token ids of the recordings. tokens: representation of one -> its ids."""
+    def tokenise(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
+        """Tokenise the recordings. tokens: a function that returns the token ids of one
+        representation."""
         options = tuple(map(tokens, self.options))
         return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
 
@@ -66,7 +67,7 @@ class SpokenChoice:
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        return self.reader.score_many([item.to_tokens(self.tokens) for item in items])
+        return self.reader.score_many([item.tokenise(self.tokens) for item in items])
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class AudioWordChoice:
             for words in (question, *options, passage):
                 codes[id(words)] = words.codes
         embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
-        choices = [item.to_tokens(lambda words: ids[id(words)]) for item in items]
+        choices = [item.tokenise(lambda words: ids[id(words)]) for item in items]
         return self.reader.score_many(choices)
 
 
@@ -201,7 +202,8 @@ def _load_reader(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dic
 
 
 def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
-    """Return the entries about the reader for the card of its system. card: of the reader."""
+    """Make the entries about the reader `choice-KIND` for the card of its system. card: of the
+    reader."""
     facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
     return facts | {"bf16": True} if bf16 else facts
 

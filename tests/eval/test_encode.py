@@ -13,9 +13,9 @@ from speechssl.eval.encode import (
     FeatureStore,
     Job,
     Recording,
+    deserialise,
     encode_recordings,
-    from_json,
-    to_json,
+    serialise,
 )
 from speechssl.speechbert.system import AudioWords
 from speechssl.timing import RunLength
@@ -35,7 +35,7 @@ FEATURES = st.recursive(PARTS, nested)
 
 @given(FEATURES)
 def test_features_come_back_as_they_were(features):
-    read = from_json(to_json(features))
+    read = deserialise(serialise(features))
     assert read == features
     assert type(read) is type(features)
 
@@ -63,7 +63,7 @@ def test_a_line_that_names_another_class_than_features_is_refused(tmp_path, kind
     store.add("a", 1)
     with pytest.MonkeyPatch.context() as patch:
         line = {"class": kind, "fields": ["true"]}
-        patch.setattr("speechssl.eval.encode.to_json", lambda _: line)
+        patch.setattr("speechssl.eval.encode.serialise", lambda _: line)
         store.add("b", 2)
     with pytest.raises((ValueError, ImportError)):
         FeatureStore(store.path, "x")

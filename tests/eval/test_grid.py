@@ -230,7 +230,7 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path):
 
 
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path):
-    vocabulary = CtcVocabulary.english()
+    vocabulary = CtcVocabulary.make_english()
     shape = HeadShape(
         width=encoder.width,
         symbols=len(vocabulary),
