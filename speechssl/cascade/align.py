@@ -51,7 +51,8 @@ class Alignment:
     words: tuple[Span, ...]
     # (W,) nats by which each known word is less likely than what the recogniser finds likeliest
     losses: np.ndarray
-    symbols: np.ndarray  # (W,) number of symbols in each word
+    # (W,) number of symbols in each word, as spelt or as recognised: of the two the larger
+    symbols: np.ndarray
 
     def measure_confidence(self, first: int = 0, last: int | None = None) -> float:
         """Measure how likely the words first..last (inclusive; None: to the end) are relative to
@@ -190,9 +191,9 @@ class CtcAligner:
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
                 continue
-            best, path = (values.numpy() for values in scores.max(-1))
-            differs = np.r_[True, path[1:] != path[:-1]]  # from the frame before, if there is one
-            is_onset = (path != self.blank) & differs
+            best, likeliest = (values.numpy() for values in scores.max(-1))
+            differs = np.r_[True, likeliest[1:] != likeliest[:-1]]  # from the frame before
+            is_onset = (likeliest != self.blank) & differs
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
             pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))

@@ -113,9 +113,8 @@ class PrepareReport:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None  # passages to keep of a split (--passages), None for all; see `slice`
     invented: bool = False  # the corpus is a miniature, to which no published count applies
-    remarks: Counter[tuple[str, Remark]] = field(
-        default_factory=Counter
-    )  # (split, remark) -> items
+    # (split, remark) -> items
+    remarks: Counter[tuple[str, Remark]] = field(default_factory=Counter)
     examples: dict[tuple[str, Remark], list[str]] = field(default_factory=dict)  # ids of some
     # lines of set_aside.jsonl; a line with a `count` stands for so many items
     aside: list[dict[str, Any]] = field(default_factory=list)

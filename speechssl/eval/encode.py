@@ -62,7 +62,7 @@ class Job:
     encode: Callable[[Any, Any], Any]
     recordings: Collection[str]  # names of those that the system needs
     needs_audio: bool = True
-    store: FeatureStore | None = None
+    store: JsonStore | None = None
 
 
 def encode_recordings(
@@ -141,7 +141,7 @@ def _read(
 # ---- the store
 
 
-class FeatureStore:
+class JsonStore:
     """A store is a file of JSON lines: first the hash of the inputs, then [name of a recording, its
     features] (`serialise`).
 

@@ -34,7 +34,7 @@ from speechssl.eval.degradation import (
     make_score_tables,
     measure_degradation,
 )
-from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
+from speechssl.eval.encode import Job, JsonStore, Recording, encode_recordings
 from speechssl.eval.grid_tasks import (
     CLASSIFICATION,
     GRID_TASKS,
@@ -171,7 +171,7 @@ def score_missing(
         made_from = hash_json([dict(task.card), task.metric, files, *facts])
         path = make_score_path(folder, task, setting)
         if not is_current(path, made_from):
-            store = FeatureStore(path.with_suffix(".features"), made_from)
+            store = JsonStore(path.with_suffix(".features"), made_from)
             jobs.append(Job(task.label, task.encode, items, needs_audio=True, store=store))
             missing.append((task, path, store, items))
             recordings |= {name: Recording(name, item.path) for name, item in items.items()}

@@ -32,7 +32,7 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import check_conditions
-from speechssl.eval.encode import Encoded, FeatureStore, Job, Recording, encode_recordings
+from speechssl.eval.encode import Encoded, Job, JsonStore, Recording, encode_recordings
 from speechssl.eval.options import Conditions, Qa
 from speechssl.eval.predict import (
     Rows,
@@ -169,7 +169,7 @@ def encode_and_predict(
         made_from = hash_json([inputs, dict(system.card)])
         if is_current(path, made_from):
             continue
-        store = FeatureStore(path.with_suffix(".features"), made_from)
+        store = JsonStore(path.with_suffix(".features"), made_from)
         missing.append((system, path, store))
         names = task.choose_recordings(system)
         if names:

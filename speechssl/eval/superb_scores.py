@@ -59,7 +59,7 @@ def score_task(
     o, task = plan.options, parts[0].task
     results = o.out / "results.jsonl"
     made_from = hash_heads(encoder, parts, heads, plan)
-    names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
+    head_names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
 
     def is_outdated(row: Row) -> bool:
         """Return whether a row belongs to other heads. Rows of speed, whose card is no text, do
@@ -72,7 +72,9 @@ def score_task(
         is_clean = setting.group == "clean"
         card = f"{made_from} {hash_json([condition_audio.hash(part.items) for part in parts])}"
         cell = (task, HEAD, encoder.name, setting.name, setting.snr_db)
-        evaluated = names if is_clean else [name for name in names if name[1] == "tuned"]
+        evaluated = head_names
+        if not is_clean:
+            evaluated = [(seed, rate) for seed, rate in head_names if rate == "tuned"]
         scored = list_scored(results, cell, card)
         missing = [name for name in evaluated if name not in scored]
         if not missing:
@@ -95,7 +97,7 @@ def score_task(
         for name in missing:
             mean = combine_folds([fold[name] for fold in folds])
             rows += make_rows(cell, name, mean, card, condition_audio.find_snr_over(plan))
-            if is_clean and name == names[0]:
+            if is_clean and name == head_names[0]:
                 detail = {"task": task, "encoder": encoder.name, "detail": mean.detail}
                 write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
         append_rows(results, rows, outdated=is_outdated)

@@ -130,20 +130,20 @@ Examples = tuple[list[ChoiceExample], dict[str, str]]
 
 def make_examples(
     data: Corpus,
-    tokens: Callable[[Question], ChoiceTokens | str],
+    tokenise: Callable[[Question], ChoiceTokens | str],
     layout: Layout,
-    order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
+    sort_windows: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
-    """Make one example a question. tokens: question -> its tokens, or the reason why it has none;
-    order: sorts the windows of a question, such as `sort_by_overlap`."""
+    """Make one example a question. tokenise: question -> its tokens, or the reason why it has none;
+    sort_windows: as `sort_by_overlap` does."""
     examples = []
     left_out = {}
     for question in data.choices:
-        choice = tokens(question)
+        choice = tokenise(question)
         if isinstance(choice, str):
             left_out[question.id] = choice
         else:
-            ordered = order(choice, choice.cut_windows(layout))
+            ordered = sort_windows(choice, choice.cut_windows(layout))
             examples.append(ChoiceExample(choice, ordered, tuple(question.correct)))
     return examples, left_out
 
@@ -172,13 +172,13 @@ def make_unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Lay
 def make_text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
     """Make one example a question, of its words. source: as in `choose_text`."""
 
-    def tokens(question: Question) -> ChoiceTokens | str:
+    def tokenise(question: Question) -> ChoiceTokens | str:
         choice = make_text_choice(codec, question, data.passages[question.passage], source)
         return choice or (
             f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
         )
 
-    return make_examples(data, tokens, layout)
+    return make_examples(data, tokenise, layout)
 
 
 def choose_text(record: Passage | Question, source: str) -> str:
@@ -212,14 +212,14 @@ def make_code_examples(
     # codes by the ids of their words; specials have none
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
-    def tokens(question: Question) -> ChoiceTokens | str:
+    def tokenise(question: Question) -> ChoiceTokens | str:
         return make_spoken_choice(ids, question, "audio words")
 
-    def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+    def sort_windows(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
         query = np.concatenate([choice.question, *choice.options])
         return sort_by_similarity(rows[query], rows[choice.passage], windows)
 
-    return codes, *make_examples(data, tokens, layout, order)
+    return codes, *make_examples(data, tokenise, layout, sort_windows)
 
 
 def find_recordings(data: Corpus) -> dict[str, Path]:

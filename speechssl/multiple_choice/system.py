@@ -43,11 +43,10 @@ class EncodedQuestion(NamedTuple):
     options: tuple[Any, ...]
     passage: Any
 
-    def tokenise(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
-        """Tokenise the recordings. tokens: a function that returns the token ids of one
-        representation."""
-        options = tuple(map(tokens, self.options))
-        return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
+    def tokenise(self, list_ids: Callable[[Any], np.ndarray]) -> ChoiceTokens:
+        """Tokenise the recordings. list_ids: returns the token ids of one representation."""
+        options = tuple(map(list_ids, self.options))
+        return ChoiceTokens(list_ids(self.question), options, list_ids(self.passage))
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class SpokenChoice:
 
     name: str
     represent: Callable[[Any], Any]  # samples (N,) float32 at 16 kHz -> units or words
-    tokens: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
+    list_ids: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
     reader: ChoiceReader
     card: Mapping[str, Any]
 
@@ -67,7 +66,7 @@ class SpokenChoice:
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        return self.reader.score_many([item.tokenise(self.tokens) for item in items])
+        return self.reader.score_many([item.tokenise(self.list_ids) for item in items])
 
 
 @dataclass(frozen=True)

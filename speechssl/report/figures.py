@@ -59,7 +59,7 @@ def choose_line_style(slot: int) -> dict[str, Any]:
 
 @contextmanager
 def make_axes(
-    rows: int = 1, columns: int = 1, height: float = 2.8, **options: Any
+    rows: int, columns: int, height: float = 2.8, **options: Any
 ) -> Iterator[tuple[Figure, np.ndarray]]:
     """Make axes as wide as a page, in the style of all figures. height: of a row, in inches."""
     with style_figures(font_family="sans-serif", svg_hashsalt="report") as figure_class:

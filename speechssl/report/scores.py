@@ -131,14 +131,14 @@ def name_condition(condition: str) -> str:
     return CONDITIONS.get(condition, plain)
 
 
-def label_condition(condition: str, snr_db: float | None = None) -> str:
+def label_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition with its SNR, such as "Pink noise, 5 dB"."""
     if snr_db is None or math.isnan(snr_db):
         return name_condition(condition)
     return f"{name_condition(condition)}, {write_decibels(snr_db)}"
 
 
-def phrase_condition(condition: str, snr_db: float | None = None) -> str:
+def phrase_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
     if condition == "clean":
         return "clean speech"

@@ -113,7 +113,7 @@ def load_features_and_recogniser(o: TrainSpeechBert) -> tuple[Features, CtcRecog
 
 
 def fit_speechbert(
-    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None = None
+    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None
 ) -> None:
     """Train (once) and save SpeechBERT in OUT; features are kept in OUT/features until it is done.
 

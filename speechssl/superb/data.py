@@ -397,8 +397,8 @@ class OnlineLoader:
         if not usable:
             return None
         waves, states = zip(*filter(None, encoded), strict=True)
-        make_batch = stack_means if task.pooled else pad_batch
-        return make_batch(usable, states, waves if task.wants_waves else ())
+        stack = stack_means if task.pooled else pad_batch
+        return stack(usable, states, waves if task.wants_waves else ())
 
 
 def stack_means(

@@ -53,11 +53,8 @@ from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.options import HeadTraining, Superb
 from speechssl.superb.train import HeadRun, Trainer
 
-UNTRAINABLE_TASKS = (
-    "qbe",
-    "se",
-    "ss",
-)  # tasks without a head, or whose targets are the waves themselves
+# tasks without a head, or whose targets are the waves themselves
+UNTRAINABLE_TASKS = ("qbe", "se", "ss")
 PREPARED_BATCHES = 4  # batches that are read and distorted in advance
 PADDING_STEP = 4_000  # batches are padded to a multiple of so many samples
 
