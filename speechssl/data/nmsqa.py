@@ -414,7 +414,7 @@ class PassageLayout:
     def seconds(self) -> float:
         return self.joined.samples / SAMPLE_RATE
 
-    def index(self, segment: str) -> int | None:
+    def find_index(self, segment: str) -> int | None:
         return self.names.index(segment) if segment in self.names else None
 
 
@@ -424,7 +424,7 @@ def time_in_passage(
     """Find an answer time in the recording of the passage, or None where neither released time can
     be used; return also the remark that says how it was found. expected: the second at which the
     answer should begin, by its place in the text."""
-    index = layout.index(time.segment)
+    index = layout.find_index(time.segment)
     joined = layout.joined
     # the time in the segment, moved by the lengths of the segments before it
     moved = None
@@ -533,7 +533,7 @@ def _measure_distance(
     """Measure how far a time is from the place of an answer: |difference of the starts| +
     |difference of the ends|, where times are fractions of the seconds, and places fractions of the
     characters, of the sentence (or of the passage where the sentence is not known)."""
-    index = layout.index(time.segment)
+    index = layout.find_index(time.segment)
     if index is not None and time.sentence:
         text = time.sentence
         seconds = layout.joined.measure_piece(index)

@@ -179,7 +179,9 @@ def make_plan(o: Superb) -> Plan:
     tuning = make_tuning(o)
     trained_on = list_noises(tuning.card) if tuning else frozenset()
     untrainable = [task for task in parts if task in UNTRAINABLE_TASKS]
-    untrainable += [name for name, where in encoders.items() if is_fixed(where)]
+    for name, where in encoders.items():
+        if where in SPECTRAL or where.startswith(UNITS_OF):
+            untrainable.append(name)
     if tuning and untrainable:
         raise InputError(
             f"{', '.join(untrainable)} cannot be trained with --finetune or --distort; leave out "
@@ -189,11 +191,6 @@ def make_plan(o: Superb) -> Plan:
         known_noises = read_trained_noises(where.removeprefix(UNITS_OF)) | trained_on
         check_unseen(name, known_noises, settings)
     return Plan(o, encoders, parts, settings, distorter, tuning)
-
-
-def is_fixed(where: str) -> bool:
-    """Return whether WHERE names units or spectral features, which cannot be trained."""
-    return where in SPECTRAL or where.startswith(UNITS_OF)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

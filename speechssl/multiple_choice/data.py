@@ -120,7 +120,7 @@ def sort_by_similarity(
 
 
 def _normalise(codes: np.ndarray) -> np.ndarray:
-    """Return codes (N, E) of length 1."""
+    """Scale codes (N, E) to length 1."""
     return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
 
 

@@ -59,7 +59,7 @@ class Featurizer(nn.Module):
         return self.weights.detach().softmax(0)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Sum (B, S, ..., D) to (B, ..., D)."""
+        """Sum hidden states (B, S, ..., D) to features (B, ..., D)."""
         return torch.einsum("s,bs...->b...", self.weights.softmax(0), states)
 
 
@@ -313,7 +313,7 @@ class Loader(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (S, D)."""
+        """Return (S, D), the number of hidden states and their width."""
 
     def list_usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         """List the utterances that are not known to be unreadable."""

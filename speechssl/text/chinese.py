@@ -26,7 +26,7 @@ def write_pinyin(text: str) -> str:
     Other characters stay as they are. A character with several readings gets the commonest,
     whatever the context. Raises MissingExtra without the package.
     """
-    return "".join(_write_style(text, "TONE3", "readings of Chinese"))
+    return "".join(_write_readings(text, "TONE3", "readings of Chinese"))
 
 
 def split_syllables(text: str) -> list[str]:
@@ -35,8 +35,8 @@ def split_syllables(text: str) -> list[str]:
     Raises MissingExtra without the package.
     """
     what = "sub-word units of Chinese"
-    initials = _write_style(text, "INITIALS", what)
-    finals = _write_style(text, "FINALS_TONE3", what)
+    initials = _write_readings(text, "INITIALS", what)
+    finals = _write_readings(text, "FINALS_TONE3", what)
     parts = []
     for initial, final in zip(initials, finals, strict=True):
         for part in (f"{initial}-", f"-{final.rstrip('12345')}", final[-1:]):
@@ -45,7 +45,7 @@ def split_syllables(text: str) -> list[str]:
     return parts
 
 
-def _write_style(text: str, style: str, what: str) -> list[str]:
+def _write_readings(text: str, style: str, what: str) -> list[str]:
     """Write every character in a style of pypinyin. what: the purpose, for MissingExtra, which is
     raised without the package."""
     try:

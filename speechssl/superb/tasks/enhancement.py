@@ -61,8 +61,8 @@ class Stft:
         return 1 + samples // self.hop
 
     def transform(self, waves: Tensor) -> Tensor:
-        """Transform (..., N) to complex (..., F, K). Zeros after a shorter recording do not change
-        its frames."""
+        """Transform waves (..., N) to complex spectra (..., F, K). Zeros after a shorter recording
+        do not change its frames."""
         flat = waves.flatten(0, -2)
         spectra = torch.stft(
             flat, **self._make_settings(waves), pad_mode="constant", return_complex=True
@@ -70,8 +70,8 @@ class Stft:
         return spectra.transpose(1, 2).unflatten(0, waves.shape[:-1])
 
     def invert(self, spectrum: Tensor, samples: int) -> Tensor:
-        """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
-        silent; here they come from the frames too."""
+        """Transform complex spectra (M, F, K) back to waves (M, N). s3prl leaves the last N mod hop
+        samples silent; here they come from the frames too."""
         settings = self._make_settings(spectrum.real)
         return torch.istft(spectrum.transpose(1, 2), **settings, length=samples)
 
@@ -151,8 +151,8 @@ def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Masking(Task):
-    """Both tasks predict masks. Raises InputError for an utterance with another number of sources
-    than the task's."""
+    """SE and SS both predict masks. Raises InputError for an utterance with another number of
+    sources than the task's."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -238,7 +238,7 @@ _recording = lru_cache(RECORDINGS)(read_audio)
 
 
 def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
-    """Set (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
+    """Set values (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
     return values.masked_fill(~before_end(frames, values.shape[2])[:, None, :, None], 0)
 
 

@@ -46,7 +46,7 @@ FLAT = 1e-5  # distances, which lie in [0, 6.4], count as equal when they differ
 
 @dataclass(frozen=True)
 class SpokenTerms:
-    """Query by example is the task `qbe`.
+    """The task `qbe` is query by example.
 
     Raises InputError for a query that matches an unknown document, or a split in which no query
     matches any.
@@ -122,7 +122,7 @@ class SpokenTerms:
         frames, mean, deviation = _measure_frames(states_of, names, layers)
 
         def normalise_states(name: str) -> Tensor:
-            """Return (L, T, D) float32."""
+            """Return the normalised states of a recording, (L, T, D) float32."""
             return ((states_of(name)[:, layers].float() - mean) / deviation).transpose(0, 1)
 
         columns = [i for i, d in enumerate(documents) if d.id in frames]

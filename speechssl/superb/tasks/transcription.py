@@ -60,8 +60,8 @@ class SpecAugment:
     time_width: int = 40  # masks are shorter than this
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
-        generator of the CPU."""
+        """Warp and mask features (B, T, D), with zeros beyond a length. Random numbers come from
+        torch's generator of the CPU."""
         # unbound and stacked, because gradients of rows written in place cost B times as much
         augmented = []
         for recording, n in zip(features.unbind(), lengths.tolist(), strict=True):
@@ -69,7 +69,7 @@ class SpecAugment:
         return torch.stack(augmented)
 
     def _augment(self, features: Tensor) -> Tensor:
-        """Warp and mask one recording, (N, D)."""
+        """Warp and mask the features of one recording, (N, D)."""
         n, width = features.shape
         # time warping moves a frame, and resamples the frames before and after it (bicubic)
         if self.warp and n > 2 * self.warp:

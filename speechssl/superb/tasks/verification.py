@@ -76,7 +76,7 @@ class XVector(nn.Module):
         self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,)
+        """Return embeddings (B, E), compared by their cosine. states: (B, S, T, D); lengths: (B,)
         real frames, at least 1."""
         frames = self.projection(self.featurizer(states))
         frames, lengths = repeat_short(frames, lengths.to(states.device), SHORTEST)
@@ -94,8 +94,8 @@ class XVector(nn.Module):
 
 
 def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor, Tensor]:
-    """Repeat those recordings of (B, T, E) that have fewer than `shortest` frames from their
-    beginning until they have as many; return all with their (B,) lengths."""
+    """Repeat the recordings among frames (B, T, E) that have fewer than `shortest` frames from
+    their beginning until they have as many; return all with their (B,) lengths."""
     if not (lengths < shortest).any():
         return frames, lengths
     positions = torch.arange(max(frames.shape[1], shortest), device=frames.device)
@@ -107,8 +107,8 @@ def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor
 
 
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames.
-    lengths: (B,), at least 2."""
+    """Pool frames (B, E, T) to statistics (B, 2E): means and standard deviations (over T - 1) of
+    the real frames. lengths: (B,), at least 2."""
     real = before_end(lengths, frames.shape[2])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
