@@ -475,9 +475,8 @@ def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
     return Rates(counts["replace"] / total, counts["delete"] / total, counts["insert"] / total)
 
 
-split_words = lru_cache(maxsize=4096)(
-    split_tokens
-)  # each round of the calibration has the same texts
+# each round of the calibration has the same texts
+split_words = lru_cache(maxsize=4096)(split_tokens)
 
 
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:

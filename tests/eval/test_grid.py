@@ -56,7 +56,7 @@ def write_recordings(folder, count):
 class UnfrozenMixtures(Distorter):
     """This stand-in for `FrozenMixtures` makes the noise when a recording is encoded."""
 
-    def made_from(self, condition, utterances):
+    def hash_mixtures(self, condition, utterances):
         """Return the sources of the noise, in the place of a hash of the mixtures."""
         return [list(source) for source in self.sources(condition)]
 
