@@ -65,13 +65,13 @@ from speechssl.stats import (
 )
 
 K = TypeVar("K", bound=Hashable)
-Task = tuple[str, str]  # name and metric
-Cell = tuple[Task, str, Setting]  # task, encoder, setting
+TaskMetric = tuple[str, str]  # name and metric
+Cell = tuple[TaskMetric, str, Setting]  # task, encoder, setting
 
 
 def draw_together(
-    tasks: Mapping[str | Task, Mapping[K, Sequence[ItemScore]]],
-    units: Mapping[str | Task, str],
+    tasks: Mapping[str | TaskMetric, Mapping[K, Sequence[ItemScore]]],
+    units: Mapping[str | TaskMetric, str],
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[K, Estimate]:
@@ -97,7 +97,7 @@ class Grid:
     baseline."""
 
     items: Mapping[Cell, Sequence[ItemScore]]
-    units: Mapping[Task, str]  # `ItemScore.group` of each task: "passage", "recording"
+    units: Mapping[TaskMetric, str]  # `ItemScore.group` of each task: "passage", "recording"
     seed: int = 0
     resamples: int = RESAMPLES
 
@@ -110,7 +110,7 @@ class Grid:
         return draw_together(tasks, dict(self.units), self.seed, self.resamples)
 
     @cached_property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[TaskMetric]:
         return list(dict.fromkeys(task for task, _, _ in self.items))
 
     @cached_property
@@ -122,7 +122,7 @@ class Grid:
         return self.encoders[0]
 
     @property
-    def averaged(self) -> list[Task]:
+    def averaged(self) -> list[TaskMetric]:
         """List the tasks that averages are over."""
         return choose_averaged_tasks(self.tasks)
 
@@ -143,11 +143,11 @@ class Grid:
         """Return the setting of clean speech."""
         return self.settings[0]
 
-    def has(self, task: Task, encoder: str) -> bool:
+    def has(self, task: TaskMetric, encoder: str) -> bool:
         """Return whether an encoder has scores in a task."""
         return (task, encoder, self.clean) in self.items
 
-    def describe_units(self, tasks: Sequence[Task]) -> str:
+    def describe_units(self, tasks: Sequence[TaskMetric]) -> str:
         """Write a sentence about the units that the intervals of these tasks draw."""
         names = [name for name, _ in tasks]
         intervals = []
@@ -158,25 +158,25 @@ class Grid:
                 intervals.append((name, estimate.unit, estimate.groups))
         return drawn_sentence(intervals)
 
-    def measure_loss(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+    def measure_loss(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure L, the points that the condition costs against the encoder's own clean speech."""
         clean = self.scores[task, encoder, self.clean]
         noisy = self.scores[task, encoder, setting]
         return _subtract_scores(task, clean, noisy)
 
-    def measure_gain(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+    def measure_gain(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure the points by which the encoder is better than the baseline."""
         score = self.scores[task, encoder, setting]
         baseline_score = self.scores[task, self.baseline, setting]
         return _subtract_scores(task, score, baseline_score)
 
-    def measure_removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+    def measure_removed(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure the percent of the baseline's loss that the encoder does not lose, each against
         its own clean speech; NaN where the baseline loses nothing."""
         loss = self.measure_loss(task, encoder, setting)
         return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
 
-    def measure_recovered(self, task: Task, encoder: str, setting: Setting) -> Estimate:
+    def measure_recovered(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure the percent of the baseline's loss that the encoder does not lose, both against
         the baseline's clean speech; NaN where the baseline loses nothing."""
         clean = self.scores[task, self.baseline, self.clean]
@@ -184,7 +184,7 @@ class Grid:
         return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
 
 
-def _subtract_scores(task: Task, first: Estimate, second: Estimate) -> Estimate:
+def _subtract_scores(task: TaskMetric, first: Estimate, second: Estimate) -> Estimate:
     """Subtract two scores of a task: the points by which the first is better than the second."""
     sign = -1 if task[1] in LOWER_IS_BETTER else 1
     return combine_estimates(lambda a, b: 100 * sign * (a - b), first, second)
@@ -243,7 +243,7 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
     SNR."""
     pairs = [(t, s) for t in grid.averaged for s in settings]
     # tasks in which the baseline loses nothing, so that mean shares are not defined
-    unhurt: list[Task] = []
+    unhurt: list[TaskMetric] = []
     for task, setting in pairs:
         if grid.measure_loss(task, grid.baseline, setting).value <= 0 and task not in unhurt:
             unhurt.append(task)
@@ -297,7 +297,9 @@ def compare_with_cascade(grid: Grid) -> list[dict[str, Any]]:
     return comparisons
 
 
-def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[dict[str, Any]]:
+def _compare_pair(
+    grid: Grid, encoder: str, dual: TaskMetric, cascade: TaskMetric
+) -> list[dict[str, Any]]:
     """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
     cells = {}
     for task, setting in product((dual, cascade), grid.settings):
@@ -367,12 +369,12 @@ def make_score_tables(grid: Grid, at: float) -> list[Table]:
 
 
 def _make_score_table(
-    title: str, grid: Grid, tasks: Sequence[Task], columns: Mapping[str, Sequence[Setting]]
+    title: str, grid: Grid, tasks: Sequence[TaskMetric], columns: Mapping[str, Sequence[Setting]]
 ) -> Table:
     """Make a table with a row for each encoder in each task, with intervals and stars."""
     lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
     # p-values of the differences from the baseline
-    tests: dict[tuple[Task, str, str], float] = {}
+    tests: dict[tuple[TaskMetric, str, str], float] = {}
     for task, encoder in lines:
         if encoder != grid.baseline and grid.has(task, grid.baseline):
             for column, settings in columns.items():
