@@ -44,9 +44,9 @@ def measure(files: Iterable[Path]) -> Counter[str]:
 def count_options() -> tuple[int, int]:
     """Count the verbs, and the options of all of them together, positional ones included."""
     from speechssl.cli import VERBS, import_options
-    from speechssl.cli.parser import options_of
+    from speechssl.cli.parser import list_options
 
-    return len(VERBS), sum(len(list(options_of(import_options(verb)))) for verb in VERBS)
+    return len(VERBS), sum(len(list(list_options(import_options(verb)))) for verb in VERBS)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import jiwer
 import numpy as np
 
 from speechssl.errors import InputError
-from speechssl.text import answer_tokens, tokens
+from speechssl.text import split_answer_tokens, split_tokens
 
 Interval = tuple[float, float]  # start, end in seconds
 
@@ -72,8 +72,8 @@ def _best_score(
 
 
 def exact_match(predicted: str | None, gold: Sequence[str], language: str = "en") -> float:
-    """Return 1 if the prediction equals a gold text in `text.answer_tokens` (en: SQuAD's; zh: by
-    character), else 0.
+    """Return 1 if the prediction equals a gold text in `text.split_answer_tokens` (en: SQuAD's; zh:
+    by character), else 0.
 
     As in the script of SQuAD 2.0, gold texts that are empty after normalisation do not count, and a
     question with none left has no answer. predicted None or a text that normalises to nothing is
@@ -95,9 +95,9 @@ def _tokenise_answers(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the tokens of the prediction, and those of every gold answer that has some. Where none
     has, the gold is one answer without tokens, which a prediction of no answer equals."""
-    gold_tokens = [answer_tokens(answer, language) for answer in gold]
+    gold_tokens = [split_answer_tokens(answer, language) for answer in gold]
     gold_tokens = [words for words in gold_tokens if words]
-    return answer_tokens(predicted or "", language), gold_tokens or [[]]
+    return split_answer_tokens(predicted or "", language), gold_tokens or [[]]
 
 
 def _bag_f1(predicted: list[str], gold: list[str]) -> float:
@@ -126,16 +126,16 @@ def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
     """Count errors in the tokens of `text.tokens` (en: words, zh: characters) by jiwer's alignment.
-    `text.error_metric` has the name of their rate: "wer", or "cer" in Chinese.
+    `text.name_error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
     An empty hypothesis deletes every word; words recognised where the reference is empty are
     insertions. Raises InputError when no reference has a word; jiwer raises ValueError for lists of
     different lengths.
     """
-    reference_words = [tokens(text, language) for text in references]
+    reference_words = [split_tokens(text, language) for text in references]
     if not any(reference_words):
         raise InputError("the references have no words; check the texts and their language")
-    hypothesis_words = [tokens(text, language) for text in hypotheses]
+    hypothesis_words = [split_tokens(text, language) for text in hypotheses]
     result = jiwer.process_words(
         [" ".join(words) for words in reference_words],
         [" ".join(words) for words in hypothesis_words],

@@ -33,7 +33,7 @@ from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
-from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem, words_of_text
+from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem, split_into_words
 from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
@@ -43,7 +43,7 @@ from speechssl.eval.options import Qa
 from speechssl.options import find_shipped
 from speechssl.results import Row, read_rows
 from speechssl.systems import System, default_systems, load_systems, parse_system
-from speechssl.text import language_of
+from speechssl.text import find_language
 from speechssl.timing import RunLength, interval_of_units
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import make_extractor
@@ -209,7 +209,7 @@ class Cascade:
         words = passage if isinstance(passage, Transcript) else self.transcribe(passage)
         query = question if isinstance(question, Transcript) else read_question(question)
         if isinstance(query, str):
-            query = words_of_text(query, self.language)
+            query = split_into_words(query, self.language)
         elif isinstance(query, np.ndarray):
             query = self.transcribe(query)
         answer: TimedAnswer = self.system.answer_all([(query, words)])[0]
@@ -253,7 +253,7 @@ class QA:
         Raises InputError for an unknown system, and for parts that are missing or do not fit each
         other.
         """
-        self.language = language_of(language)
+        self.language = find_language(language)
         folder = model_folder(models)
         self.advice = ""  # one sentence, where the models know synthetic speech alone
         if systems is None and recogniser is None and is_synthetic(folder / "encoder"):
@@ -309,7 +309,7 @@ class QA:
     def _answer_one(self, query: np.ndarray | str, passages: dict[str, Any]) -> dict[str, Detail]:
         """Ask the systems one question. passages: name of the system -> encoded passage."""
         if isinstance(query, str):
-            words = words_of_text(query, self.language)
+            words = split_into_words(query, self.language)
             questions = {s.name: words for s in self._cascades()}
         else:
             questions = self._encode(query, "the question")

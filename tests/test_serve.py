@@ -44,11 +44,11 @@ def noise(seconds, level=0.05):
 def speech(tmp_path_factory):
     """A passage and a question by two voices of espeak-ng."""
     pytest.importorskip("espeakng_loader", reason="the optional extra synth is not installed")
-    from speechssl.synth.minisqa import speakers
+    from speechssl.synth.minisqa import list_split_voices
     from speechssl.synth.speak import read_aloud
 
     folder = tmp_path_factory.mktemp("speech")
-    voices = speakers("en", "test")
+    voices = list_split_voices("en", "test")
     texts = {"passage": ". ".join(SENTENCES) + ".", "question": "who leads the volunteers?"}
     paths = []
     for (name, text), voice in zip(texts.items(), voices, strict=False):

@@ -13,19 +13,19 @@ from speechssl.synth.speak import (
     spell_year,
 )
 from speechssl.text import (
-    answer_tokens,
     english_digits,
-    error_metric,
+    find_language,
     fold_letters,
-    language_of,
+    name_error_metric,
     normalise,
-    pieces,
     spell_letters,
-    tokens,
+    split_answer_tokens,
+    split_pieces,
+    split_tokens,
 )
-from speechssl.text.chinese import FORMS, syllable_parts, syllables
-from speechssl.text.numbers_en import spoken_english
-from speechssl.text.numbers_zh import chinese_digits
+from speechssl.text.chinese import FORMS, split_syllables, write_pinyin
+from speechssl.text.numbers_en import load_spoken_english
+from speechssl.text.numbers_zh import write_chinese_digits
 
 from .files import refused
 
@@ -125,38 +125,38 @@ def test_normal_forms(text, normal_form, language):
     ],
 )
 def test_tokens_of_answers(text, language, expected):
-    assert answer_tokens(text, language) == expected.split()
+    assert split_answer_tokens(text, language) == expected.split()
 
 
 @given(st.text(alphabet="我在家裏爲abZ3. ,。_'é5零〇一二两三十百千万亿点分之", max_size=20))
 def test_chinese_normal_form_is_stable_and_keeps_the_tokens(text):
     once = normalise(text, "zh")
     assert normalise(once, "zh") == once
-    assert tokens(once, "zh") == tokens(text, "zh")
+    assert split_tokens(once, "zh") == split_tokens(text, "zh")
 
 
 @given(st.text(max_size=30))
 def test_pieces_and_their_offsets_cover_the_text(text):
     for language in ("en", "zh"):
-        assert "".join(piece for piece, _ in pieces(text, language)) == "".join(text.split())
-        assert all(text.startswith(piece, offset) for piece, offset in pieces(text, language))
-    texts = [piece for piece, _ in pieces("他 買了iPhone 15（新）。", "zh")]
+        assert "".join(piece for piece, _ in split_pieces(text, language)) == "".join(text.split())
+        assert all(text.startswith(piece, offset) for piece, offset in split_pieces(text, language))
+    texts = [piece for piece, _ in split_pieces("他 買了iPhone 15（新）。", "zh")]
     assert texts == ["他", "買", "了", "iPhone", "15", "（", "新", "）", "。"]
 
 
 def test_language_tags_and_unknown_languages():
-    assert {language_of(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
+    assert {find_language(tag) for tag in ("zh", "zh-TW", "zh_Hant", "cmn", "CMN-Hans")} == {"zh"}
     assert normalise("colour", "en-GB") == "color"
-    assert [error_metric(tag) for tag in ("en-gb", "cmn", "sw")] == ["wer", "cer", "wer"]
+    assert [name_error_metric(tag) for tag in ("en-gb", "cmn", "sw")] == ["wer", "cer", "wer"]
     refused("'sw'; use en or zh", normalise, "habari", "sw")
-    refused("'zha'", language_of, "zha")  # Zhuang, which is no Chinese
+    refused("'zha'", find_language, "zha")  # Zhuang, which is no Chinese
 
 
 def test_forms_and_spellings_are_mapped_in_one_step():
     """What a table maps to is not mapped further."""
     assert len(FORMS) > 2900
     assert not {chr(form) for form in FORMS} & set(FORMS.values())
-    spellings = spoken_english()["spellings"]
+    spellings = load_spoken_english()["spellings"]
     assert not set(spellings) & set(spellings.values())
 
 
@@ -186,10 +186,10 @@ pytest.importorskip("pypinyin")
 
 
 def test_a_syllable_has_its_tone_and_parts_are_initial_final_and_tone():
-    assert syllables("北京3Tesla的") == "bei3jing13Teslade5"
-    assert syllables("臺台") == "tai2tai2"
-    assert syllable_parts("北") == ["b-", "-ei", "3"]
-    assert syllable_parts("安的") == ["-an", "1", "d-", "-e", "5"]
+    assert write_pinyin("北京3Tesla的") == "bei3jing13Teslade5"
+    assert write_pinyin("臺台") == "tai2tai2"
+    assert split_syllables("北") == ["b-", "-ei", "3"]
+    assert split_syllables("安的") == ["-an", "1", "d-", "-e", "5"]
 
 
 # ---- numbers in words become digits
@@ -236,7 +236,7 @@ KEPT = read_pairs(
 @pytest.mark.parametrize(
     ("write_digits", "text", "expected"),
     [(english_digits, *pair) for pair in ENGLISH_NUMBERS + KEPT]
-    + [(chinese_digits, *pair) for pair in CHINESE_NUMBERS],
+    + [(write_chinese_digits, *pair) for pair in CHINESE_NUMBERS],
 )
 def test_numbers_become_digits_where_they_are_certain(write_digits, text, expected):
     assert write_digits(text) == expected
@@ -258,17 +258,19 @@ def test_english_numbers_years_ordinals_and_decimals_become_their_digits(
         f"{spell_cardinal(str(rank))} point {' '.join(spell_cardinal(digit) for digit in decimals)}"
     )
     assert english_digits(spoken) == f"{rank}.{decimals}"
-    assert answer_tokens(f"{spoken} percent", "en") == answer_tokens(f"{rank:,}.{decimals}%", "en")
+    assert split_answer_tokens(f"{spoken} percent", "en") == split_answer_tokens(
+        f"{rank:,}.{decimals}%", "en"
+    )
 
 
 @given(
     st.integers(0, 10**15 - 1), st.integers(0, 10**6), st.text("0123456789", min_size=1, max_size=4)
 )
 def test_chinese_numbers_and_percentages_become_their_digits(number, whole, decimals):
-    assert chinese_digits(spell_mandarin(str(number)).translate(FORMS)) == str(number)
-    assert chinese_digits(spell_mandarin_digits(str(number)).translate(FORMS)) == str(number)
+    assert write_chinese_digits(spell_mandarin(str(number)).translate(FORMS)) == str(number)
+    assert write_chinese_digits(spell_mandarin_digits(str(number)).translate(FORMS)) == str(number)
     spoken = f"百分之{spell_mandarin(str(whole))}点{spell_mandarin_digits(decimals)}"
-    assert tokens(spoken, "zh") == tokens(f"{whole}.{decimals}%", "zh")
+    assert split_tokens(spoken, "zh") == split_tokens(f"{whole}.{decimals}%", "zh")
 
 
 @pytest.mark.parametrize(
@@ -276,8 +278,8 @@ def test_chinese_numbers_and_percentages_become_their_digits(number, whole, deci
     [(*p, "en") for p in SAID_ENGLISH] + [(*p, "zh") for p in SAID_CHINESE],
 )
 def test_signs_and_the_words_for_them_have_the_same_tokens(written, said, language):
-    assert tokens(written, language) == tokens(said, language)
-    assert answer_tokens(written, language) == answer_tokens(said, language)
+    assert split_tokens(written, language) == split_tokens(said, language)
+    assert split_answer_tokens(written, language) == split_answer_tokens(said, language)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +287,9 @@ def test_signs_and_the_words_for_them_have_the_same_tokens(written, said, langua
     [(*p, "en") for p in OTHER_ENGLISH] + [(*p, "zh") for p in OTHER_CHINESE],
 )
 def test_different_numbers_stay_different(one, other, language):
-    assert tokens(one, language) != tokens(other, language)
+    assert split_tokens(one, language) != split_tokens(other, language)
     if "$" not in one + other:  # SQuAD's script removes it
-        assert answer_tokens(one, language) != answer_tokens(other, language)
+        assert split_answer_tokens(one, language) != split_answer_tokens(other, language)
 
 
 @given(
@@ -299,20 +301,20 @@ def test_every_way_to_write_a_number_has_exactly_its_digits(number, above, below
     """above, below: numerator and denominator of a fraction."""
     said = spell_cardinal(str(number))
     for text in (f"£{number:,}", f"{said} pounds"):
-        assert tokens(text, "en") == [f"£{number}"]
+        assert split_tokens(text, "en") == [f"£{number}"]
     for text in (f"€{number:,}", f"{said} euros"):
-        assert answer_tokens(text, "en")[0] == str(number)
+        assert split_answer_tokens(text, "en")[0] == str(number)
     for text in (f"-{number}", f"负{spell_mandarin(str(number))}"):
-        assert tokens(text, "zh") == ["负", str(number)]
+        assert split_tokens(text, "zh") == ["负", str(number)]
     if above < below:
         parts_of = {2: "half", 4: "quarter"}.get(below, spell_ordinal(str(below))) + "s" * (
             above > 1
         )
         spoken = f"{spell_cardinal(str(above))} {parts_of}"
         written = f"{above}/{below}"
-        assert tokens(written, "en") == [written]
-        assert tokens(spoken, "en") == [written]
-        assert answer_tokens(spoken, "en") == [written]
+        assert split_tokens(written, "en") == [written]
+        assert split_tokens(spoken, "en") == [written]
+        assert split_answer_tokens(spoken, "en") == [written]
         chinese = f"{spell_mandarin(str(below))}分之{spell_mandarin(str(above))}"
         for text in (written, chinese):
-            assert tokens(text, "zh") == [str(below), "分", "之", str(above)]
+            assert split_tokens(text, "zh") == [str(below), "分", "之", str(above)]

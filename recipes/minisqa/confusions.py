@@ -51,8 +51,8 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
 from speechssl.eval.spoken_qa import find_recordings
 from speechssl.options import DEVICE, Amount, Count, Whole, argument, option
-from speechssl.text import language_of, spell_letters, tokens
-from speechssl.text.chinese import syllables
+from speechssl.text import find_language, spell_letters, split_tokens
+from speechssl.text.chinese import write_pinyin
 
 HIGHEST = 0.8  # highest word error rate that is simulated
 # additive smoothing: every word is counted as if it had occurred so many times more, with the
@@ -79,15 +79,15 @@ class Edit(NamedTuple):
 def spell_words(text: str, language: str) -> list[str]:
     """Split a text into the words that the model counts: as a recogniser of letters spells them;
     zh: characters, a Latin run kept as one."""
-    if language_of(language) == "zh":
-        return tokens(text, language)
+    if find_language(language) == "zh":
+        return split_tokens(text, language)
     return spell_letters(text).split()
 
 
 @lru_cache(maxsize=100_000)
 def spell_sound(word: str, language: str) -> str:
     """Return the letters that distances are counted on: those of the word; zh: of its pinyin."""
-    return syllables(word) if language_of(language) == "zh" else word
+    return write_pinyin(word) if find_language(language) == "zh" else word
 
 
 class Rates(NamedTuple):
@@ -475,7 +475,8 @@ def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
     return Rates(counts["replace"] / total, counts["delete"] / total, counts["insert"] / total)
 
 
-split_words = lru_cache(maxsize=4096)(tokens)  # each round of the calibration has the same texts
+# each round of the calibration has the same texts
+split_words = lru_cache(maxsize=4096)(split_tokens)
 
 
 def calibrate(model: ConfusionModel, references: Sequence[str]) -> tuple[tuple[float, Rates], ...]:

@@ -35,10 +35,10 @@ from torch.nn import functional
 from speechssl.artifacts import hold_output, read_json
 from speechssl.augment import Condition, parse_condition
 from speechssl.cascade.data import Record, Transcript
-from speechssl.cascade.system import given_words, load_recogniser
+from speechssl.cascade.system import load_recogniser, read_given_words
 from speechssl.checkpoints import model_folder
 from speechssl.cli import script
-from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.data.records import Corpus, Passage, Question, load_corpus, take_first_passages
 from speechssl.dual.data import collate, cut_windows
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import adapt_extractor, choose_device, run_model
@@ -52,8 +52,8 @@ from speechssl.eval.predict import describe_question
 from speechssl.eval.score import make_question_lines
 from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
-from speechssl.text import normalise, tokens
-from speechssl.text.tfidf import NGRAM, Terms, ngrams, tfidf
+from speechssl.text import normalise, split_tokens
+from speechssl.text.tfidf import NGRAM, Terms, list_ngrams, tfidf
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
@@ -249,10 +249,10 @@ def score_shared_terms(
 
     def list_terms(record: Record, content: Content) -> Terms:
         if isinstance(content, RunLength):
-            return ngrams(content.units.tolist(), n or NGRAM)
+            return list_ngrams(content.units.tolist(), n or NGRAM)
         if n:
-            return ngrams(normalise(content.text, record.language), n)
-        return tokens(content.text, record.language)
+            return list_ngrams(normalise(content.text, record.language), n)
+        return split_tokens(content.text, record.language)
 
     score = {"bm25": bm25, "tfidf": tfidf}[method]
     return score([list_terms(*q) for q in questions], [list_terms(*p) for p in passages])
@@ -284,7 +284,7 @@ def load_source(
     units.
     """
     if source == TEXT:
-        return Source(TEXT, lambda record, _: given_words(TEXT, record), {"reads": TEXT})
+        return Source(TEXT, lambda record, _: read_given_words(TEXT, record), {"reads": TEXT})
     if source in (UNITS, TAUGHT):
         if source == TAUGHT:  # smooths and joins units as its reader was trained
             folder = models / TAUGHT
@@ -362,11 +362,11 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
     with hold_output(o.out):
         conditions = [parse_condition(c) for c in o.conditions]
         folder = model_folder(o.models)
-        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
         retrievers = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
         setup = spoken_qa.make_setup(o, spoken_qa.name_models(folder), folder)
         spoken_qa.append_results(o.out, rank_passages(retrievers, data, conditions, setup))
-        print(spoken_qa.table_of_rows(o, conditions))
+        print(spoken_qa.make_results_table(o, conditions))
         return list_rows(o.out)
 
 

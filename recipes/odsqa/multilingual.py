@@ -27,7 +27,7 @@ from speechssl.artifacts import stage, write_json
 from speechssl.cli import script
 from speechssl.data.records import Passage, Question, data_hash, load_corpus
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
-from speechssl.text import pieces
+from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, special_tokens
@@ -127,7 +127,7 @@ class Multilingual:
 
 def encode_record(codec: TextCodec, record: Passage | Question) -> np.ndarray:
     """Return the ids (S,) of a record's text."""
-    return codec.encode([word for word, _ in pieces(record.written, record.language)])[0]
+    return codec.encode([word for word, _ in split_pieces(record.written, record.language)])[0]
 
 
 def make_encoder(o: Multilingual) -> None:

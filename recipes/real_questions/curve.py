@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.data.records import load_corpus, synthetic_note
+from speechssl.data.records import load_corpus, read_synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.report.figures import add_legend, line_style, new_axes
+from speechssl.report.figures import add_legend, choose_line_style, make_axes
 from speechssl.results import MUTED, Table, drawn_sentence, interval_text, save_figure
 from speechssl.stats import Estimate, Interval, ItemScore, combine_estimates, resample_cells
 
@@ -148,8 +148,8 @@ def fit(out: Path, systems: list[str]) -> None:
     notes += [
         drawn_sentence([("FF1", scores[0].unit, scores[0].groups)]),
         "They do not draw the training (one seed) and take the line for granted.",
-        f"Training: {synthetic_note(out / 'train')}",
-        f"Dev: {synthetic_note(out / 'dev')}",
+        f"Training: {read_synthetic_note(out / 'train')}",
+        f"Dev: {read_synthetic_note(out / 'dev')}",
     ]
     columns = ("DUAL on dev", "training questions", "FF1")
     table = Table("What more questions give", columns, tuple(rows), " ".join(notes))
@@ -177,13 +177,13 @@ def draw(
     path: Path, questions: np.ndarray, scores: list[Estimate], predictions: dict[int, Estimate]
 ) -> None:
     """Draw the curve. questions: (S,) of S scores; predictions: by multiple of all questions."""
-    dots, line = line_style(0), line_style(1)
+    dots, line = choose_line_style(0), choose_line_style(1)
     everything = int(questions[-1])
     xs = np.log2(questions / everything)
     grid = np.linspace(xs[0], np.log2(MULTIPLES[-1]), 60)
     band = [predict_score(xs, scores, place).interval.percent for place in grid]
     measured = [score.interval.percent for score in scores]
-    with new_axes(1, 1, 3.6) as (figure, ((ax,),)):
+    with make_axes(1, 1, 3.6) as (figure, ((ax,),)):
         lows, highs = [v.low for v in band], [v.high for v in band]
         counts = everything * 2**grid
         ax.fill_between(counts, lows, highs, color=line["color"], alpha=0.12, linewidth=0)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
-from speechssl.data.records import synthetic_note
+from speechssl.data.records import read_synthetic_note
 from speechssl.results import (
     Row,
     Table,
@@ -54,7 +54,7 @@ def main(out: Path) -> None:
             lines.append((articles, system, condition, *values, published))
         if sentence := rows_sentence(rows):
             notes.append(f"{articles}: {sentence}")
-    notes += [f"{split}: {synthetic_note(out / split)}" for split in ("train", "dev", "test")]
+    notes += [f"{split}: {read_synthetic_note(out / split)}" for split in ("train", "dev", "test")]
     heads = [metric.upper() for metric in METRICS]
     columns = ("articles", "system", "condition", *heads, "published FF1 / AOS")
     table = Table("Real questions, spoken", columns, tuple(lines), " ".join(notes))

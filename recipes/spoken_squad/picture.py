@@ -11,7 +11,7 @@ from pathlib import Path
 from tables import PUBLISHED_WER, read_clean_rows
 
 from speechssl.artifacts import read_json, replacing
-from speechssl.report.figures import PALETTE, new_axes
+from speechssl.report.figures import PALETTE, make_axes
 from speechssl.results import Row
 
 BLUE, RED = PALETTE[0][0], PALETTE[1][0]
@@ -38,7 +38,7 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
     if not recognised:
         return None
     recognised.sort(key=lambda p: p[0])
-    with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
+    with make_axes(1, 1, 4.6) as (figure, ((ax,),)):
         if ceilings:
             style = {"color": RED, "markersize": 3, "label": "answer is in the transcript"}
             ax.plot(*zip(*sorted(ceilings), strict=True), "--o", **style)

@@ -41,7 +41,7 @@ from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
 from speechssl.signal import active_level, rms_level
 from speechssl.synth import minisqa
-from speechssl.synth.minisqa import speakers, split_of, split_phrases
+from speechssl.synth.minisqa import find_split, list_split_voices, split_phrases
 from speechssl.synth.synthesisers import Spoken, Voice, speak, trim_silence
 
 VERSION = 2  # of the generator; part of the card
@@ -133,7 +133,7 @@ SENTENCE_WORDS = range(6, 11)  # words of a sentence; it lasts 2 to 4 seconds
 
 def choose_voice(rng: Random, split: str) -> Voice:
     """Choose a voice of a split; test voices are not those of training."""
-    return rng.choice(speakers(LANGUAGE, split))
+    return rng.choice(list_split_voices(LANGUAGE, split))
 
 
 def vary_voice(rng: Random, voice: Voice) -> Voice:
@@ -217,7 +217,7 @@ def sample_identities(rng: Random, split: str, seed: int) -> Iterator[PlannedUtt
     """Sample the speakers in turn, who are the same in every split, and every sentence once. Their
     way of speaking and their microphone vary."""
     texts = generate_sentences(split, seed)
-    for voice in cycle(speakers(LANGUAGE, "train")[:SPEAKERS]):
+    for voice in cycle(list_split_voices(LANGUAGE, "train")[:SPEAKERS]):
         yield plan_utterance(rng, voice, next(texts), tilts=0.2, labels={"speaker": voice.name})
 
 
@@ -252,7 +252,7 @@ def fill_slots(rng: Random, phrase: str, split: str) -> tuple[str, tuple[Slot, .
             # "a, b | c, d": one of a and b, then one of c and d
             pattern = rng.choice(CONTENT["slots"][name])
             value = " ".join(rng.choice(place.split(", ")) for place in pattern.split(" | "))
-            if name not in OPEN or split_of(value) in ("train", split):
+            if name not in OPEN or find_split(value) in ("train", split):
                 break
         slots.append(Slot(name, value))
     values = iter(slots)
@@ -282,7 +282,7 @@ def sample_sentences(
 def sample_verification(rng: Random, split: str, seed: int) -> Iterator[PlannedUtterance]:
     """Sample the voices of the split in turn, two recordings each time, and every sentence once."""
     texts = generate_sentences(split, seed)
-    for voice in cycle(speakers(LANGUAGE, split)):
+    for voice in cycle(list_split_voices(LANGUAGE, split)):
         for _ in range(IN_A_ROW):
             # voices vary more than by `vary_voice`: espeak-ng's are easily distinguished
             rate = voice.rate * rng.uniform(0.8, 1.25)
@@ -456,7 +456,9 @@ def sample_conversations(rng: Random, split: str, seed: int) -> Iterator[Convers
     """Sample two voices of the split for each conversation, and every sentence once."""
     texts = generate_sentences(split, seed)
     while True:
-        voices = [vary_voice(rng, voice) for voice in rng.sample(speakers(LANGUAGE, split), 2)]
+        voices = [
+            vary_voice(rng, voice) for voice in rng.sample(list_split_voices(LANGUAGE, split), 2)
+        ]
         gain = rng.uniform(-12, -LOUDER)
         tilts = [rng.gauss(0, 0.1) for _ in voices]
         gains = [gain, gain + rng.uniform(-LOUDER, LOUDER)]
@@ -540,7 +542,7 @@ def sample_overlaps(rng: Random, split: str, seed: int) -> Iterator[Overlap]:
     """Sample two voices of the split for each mixture, and every sentence once."""
     texts = generate_sentences(split, seed, PAIR_WORDS)
     while True:
-        voices = rng.sample(speakers(LANGUAGE, split), 2)
+        voices = rng.sample(list_split_voices(LANGUAGE, split), 2)
         first, second = (plan_utterance(rng, voice, next(texts), loudest=-3) for voice in voices)
         yield Overlap("", first, second, rng.uniform(*RATIOS))
 
@@ -712,7 +714,7 @@ def _make_line(utterance: Utterance) -> dict[str, Any]:
     """Return the line of an utterance in a manifest. Labelled ones have a text even if it is
     empty."""
     text = {"text": utterance.text} if utterance.labels else {}
-    return sets.to_record(utterance) | text
+    return sets.make_record(utterance) | text
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from speechssl.results import HEAD, Row, Table, append_rows, list_rows
 from speechssl.superb.data import CachedLoader, FeatureCache
 from speechssl.superb.options import LEADERBOARD, QBE, UPSTREAM, Data, Superb
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import HeadRun, shuffled_batches
+from speechssl.superb.train import HeadRun, draw_shuffled_batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     """Time updates of a head on the same batches, from the cache and with the encoder, in turns."""
     task, settings = part.make(cache.encoder.grid)
     start = time.perf_counter()
-    loader = cache.loader(task)
+    loader = cache.make_loader(task)
     caching = time.perf_counter() - start  # little where another task has cached the states
     if not isinstance(loader, CachedLoader):
         raise InputError(
@@ -170,11 +170,11 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     durations: dict[str, list[float]] = {"cached": [], "online": []}  # seconds of each update
     with torch.random.fork_rng(devices=[]):
         trainers = {}
-        for side, states in {"cached": loader, "online": cache.online(task)}.items():
+        for side, states in {"cached": loader, "online": cache.make_online_loader(task)}.items():
             run = HeadRun(task, states, settings, 0, cache.root / "heads")
-            trainers[side] = run.trainer()
-        train = loader.usable(task.data.splits["train"])
-        batches = shuffled_batches(train, settings.batch, 0, by_length=not task.pooled)
+            trainers[side] = run.make_trainer()
+        train = loader.list_usable(task.data.splits["train"])
+        batches = draw_shuffled_batches(train, settings.batch, 0, by_length=not task.pooled)
         for turn in range(turns + 1):
             utterances = next(batches)
             for side, trainer in trainers.items():
@@ -200,7 +200,7 @@ def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     """
     start = time.perf_counter()
     for split in (DOCUMENTS, "dev"):
-        cache.states(part.data, (split,), False)
+        cache.load_states(part.data, (split,), False)
     caching = time.perf_counter() - start
     choose_layer(SpokenTerms(part.data), cache, cache.root / "qbe.json")
     layers = cache.encoder.layers + 1

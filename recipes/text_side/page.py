@@ -18,7 +18,14 @@ from speechssl.artifacts import hold_output, read_json
 from speechssl.cli import script
 from speechssl.options import argument
 from speechssl.report.build import describe_machine
-from speechssl.report.figures import Drawing, add_legend, line_style, new_axes, save_svg, shorten
+from speechssl.report.figures import (
+    Drawing,
+    add_legend,
+    choose_line_style,
+    make_axes,
+    save_svg,
+    shorten,
+)
 from speechssl.report.page import Section, write_page
 from speechssl.results import INK, MUTED, Row, Table, read_rows, table_of
 from speechssl.schema import convert
@@ -105,14 +112,14 @@ def make_section(lectures: Lectures) -> Section:
 def draw_gains(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
     """Draw a bar an arm, a panel a task."""
     arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
-    with new_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
+    with make_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
         for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
             gains = lectures.gains(task)
             places = [place for place, arm in enumerate(arms) if arm in gains]
             rows = list(gains.values())
             low = [0.0 if row.low is None else row.value - row.low for row in rows]
             high = [0.0 if row.high is None else row.high - row.value for row in rows]
-            style = {"color": line_style(n)["color"], "alpha": 0.85, "ecolor": INK}
+            style = {"color": choose_line_style(n)["color"], "alpha": 0.85, "ecolor": INK}
             ax.bar(places, [row.value for row in rows], 0.62, yerr=np.array([low, high]), **style)
             ax.axhline(0, color=MUTED, linewidth=0.8)
             ax.set_ylabel("points")
@@ -143,10 +150,10 @@ def draw_alignment(lectures: Lectures) -> Drawing | None:
         return None
     frame = pd.DataFrame(rows, columns=["states", "arm", "layer", "mrr"])
     arms = sorted(set(frame.arm))
-    with new_axes(1, 2) as (figure, axes):
+    with make_axes(1, 2) as (figure, axes):
         for (states, arm), line in frame.groupby(["states", "arm"]):
             means = line.groupby("layer").mrr.mean()
-            style = line_style(arms.index(arm))
+            style = choose_line_style(arms.index(arm))
             axes[0, int(bool(states))].plot(means.index, means, label=arm, **style)
         titles = ("as they are", "less the mean of each language")
         for ax, title in zip(axes[0], titles, strict=True):
@@ -168,13 +175,13 @@ def draw_curves(lectures: Lectures, task: str) -> Drawing:
     arms = papers.sort_arms(arm for name, arm in lectures.curves if name == task)
     scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
     names = (("steps", "training loss"), ("steps", score_name), ("training loss", score_name))
-    with new_axes(1, 3) as (figure, axes):
+    with make_axes(1, 3) as (figure, axes):
         panels = axes[0]
         for n, arm in enumerate(arms):
             steps, losses, scores = np.array(average_curves(lectures.curves[task, arm])).T
-            panels[0].plot(steps, losses, label=arm, **line_style(n))
-            panels[1].plot(steps, scale * scores, label=arm, **line_style(n))
-            panels[2].plot(losses, scale * scores, label=arm, **line_style(n))
+            panels[0].plot(steps, losses, label=arm, **choose_line_style(n))
+            panels[1].plot(steps, scale * scores, label=arm, **choose_line_style(n))
+            panels[2].plot(losses, scale * scores, label=arm, **choose_line_style(n))
         for ax, (x, y) in zip(panels, names, strict=True):
             ax.set_xlabel(x)
             ax.set_title(y, loc="left", fontsize=8)
@@ -236,7 +243,7 @@ def draw_surfaces(surfaces: Sequence[SurfaceRun]) -> list[Drawing]:
 
 def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
     """Draw the loss along the path and along a random line, a line an arm and split."""
-    with new_axes(1, 2, sharey="row") as (figure, axes):
+    with make_axes(1, 2, sharey="row") as (figure, axes):
         for part, ax in zip(LINES, axes[0], strict=True):
             for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
                 lines = [run.parts[part] for run in runs if run.arm == arm]
@@ -245,7 +252,7 @@ def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
                 for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
                     loss = np.mean([line[split] for line in lines], axis=0)
                     label = arm if dash == "-" else ""  # the legend names an arm once
-                    ax.plot(points, loss, dash, color=line_style(n)["color"], label=label)
+                    ax.plot(points, loss, dash, color=choose_line_style(n)["color"], label=label)
             ax.set_xlabel(LINES[part])
         axes[0, 0].set_ylabel("loss")
         add_legend(figure)
@@ -262,7 +269,7 @@ def draw_plane(runs: Sequence[SurfaceRun], part: str, kind: str) -> Drawing:
     high = max(max(float(loss.max()) for loss in losses), 2e-3)
     levels = np.geomspace(low, high, LEVELS)
     on_path = part == "path-plane"
-    with new_axes(ceil(len(runs) / 3), 3, 2.9) as (figure, axes):
+    with make_axes(ceil(len(runs) / 3), 3, 2.9) as (figure, axes):
         for ax in axes.ravel()[len(runs) :]:
             ax.remove()
         for ax, run, loss in zip(axes.ravel(), runs, losses, strict=False):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus, passage_units, synthetic_note
+from speechssl.data.records import data_hash, load_corpus, passage_units, read_synthetic_note
 from speechssl.dual.data import ExampleBatches, make_unit_examples, read_unit_source
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
@@ -101,7 +101,7 @@ def measure_plateau(o: Plateau) -> None:
     def make() -> dict[str, Any]:
         items, units, details = train_and_answer(o, folder)
         details |= start | {"options": options}
-        note = synthetic_note(o.corpus)
+        note = read_synthetic_note(o.corpus)
         if note:
             details["note"] = note
         return write_scores(o.results, TASK, "ff1", o.arm, seed, items, details, units)

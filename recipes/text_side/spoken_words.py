@@ -25,7 +25,7 @@ from speechssl.cli import script
 from speechssl.data.records import data_hash, load_corpus, read_lines
 from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_silence
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import plain_words
@@ -189,7 +189,7 @@ def make_spoken_words(o: SpokenWords) -> None:
 
     Raises InputError for too few words or voices; MissingExtra without the synthesiser.
     """
-    voices = speakers("en", "test")
+    voices = list_split_voices("en", "test")
     if o.voices > len(voices):
         raise InputError(f"no training set lacks more voices; give --voices {len(voices)} at most")
     voices = voices[: o.voices]

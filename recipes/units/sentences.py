@@ -17,7 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from speechssl.audio import write_flac
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
 
 MEASURED = 8  # sentences of every speaker who is held out
@@ -39,7 +39,7 @@ def main(options: Namespace) -> None:
         (options.out / name).write_text("".join(paths))
     lines = [(f"{audio / row['id']}.ogg", row["text"], row["speaker"], "people") for row in dev]
     for synthesiser in options.synthesisers:
-        voices = speakers("en", "dev", synthesiser)
+        voices = list_split_voices("en", "dev", synthesiser)
         for number, row in enumerate(tqdm(dev, desc=synthesiser)):
             voice = voices[number % len(voices)]
             path = (readings / f"{row['id']}-{synthesiser}.flac").resolve()

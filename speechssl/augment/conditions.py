@@ -31,7 +31,7 @@ from speechssl.augment.noise import (
     read_cached,
     replay,
 )
-from speechssl.data.files import hash_recording, manifest_path
+from speechssl.data.files import hash_recording, make_manifest_path
 from speechssl.data.records import read_lines
 from speechssl.errors import InputError
 
@@ -395,7 +395,7 @@ def _describe_noise(drawn: DrawnNoise, folder: Path, hash_of: Callable[[Path], s
     are relative to the folder of the manifest if they lie below it."""
     files = []
     for piece in drawn.pieces:
-        file = manifest_path(piece.file, folder)
+        file = make_manifest_path(piece.file, folder)
         files.append({"file": file, "sha256": hash_of(piece.file), "offset": piece.offset})
     row: Row = {"files": files} if files else {}
     if len(drawn.noise):

@@ -51,10 +51,11 @@ class Alignment:
     words: tuple[Span, ...]
     # (W,) nats by which each known word is less likely than what the recogniser finds likeliest
     losses: np.ndarray
-    symbols: np.ndarray  # (W,) number of symbols in each word
+    # (W,) number of symbols in each word, as spelt or as recognised: of the two the larger
+    symbols: np.ndarray
 
-    def confidence(self, first: int = 0, last: int | None = None) -> float:
-        """Return how likely the words first..last (inclusive; None: to the end) are relative to
+    def measure_confidence(self, first: int = 0, last: int | None = None) -> float:
+        """Measure how likely the words first..last (inclusive; None: to the end) are relative to
         what the recogniser finds likeliest, 0 to 1, as a geometric mean over symbols."""
         selected = slice(first, None if last is None else last + 1)
         loss = max(self.losses[selected].sum(), 0.0)
@@ -75,7 +76,7 @@ class _PieceFrames(NamedTuple):
 
 @dataclass(frozen=True)
 class CtcAligner:
-    """The aligner aligns words with a recording by a CTC recogniser (forced alignment). Its memory
+    """This aligner aligns words with a recording by a CTC recogniser (forced alignment). Its memory
     grows with the recording by a few numbers a frame."""
 
     name: str  # of the recogniser, for messages
@@ -110,8 +111,8 @@ class CtcAligner:
             return []
         return [columns[c] for c in folded]
 
-    def spellable_share(self, text: str) -> float:
-        """Return the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
+    def measure_spellable_share(self, text: str) -> float:
+        """Measure the share of the letters of a text that the recogniser could write, 0 to 1; 1 for
         a text without letters."""
         letters = [c for c in text if c.isalpha()]
         if not letters:
@@ -153,7 +154,7 @@ class CtcAligner:
             targets += [target_of[n] for n in spelling]
 
         pieces: list[_PieceFrames] = []
-        spans, path = align_windows(self._emissions(samples, columns, pieces), targets)
+        spans, path = align_windows(self._compute_emissions(samples, columns, pieces), targets)
         best = np.concatenate([piece.best for piece in pieces])
         is_onset = np.concatenate([piece.is_onset for piece in pieces])
         starts = np.concatenate([piece.starts for piece in pieces])
@@ -181,7 +182,7 @@ class CtcAligner:
             np.array(symbols),
         )
 
-    def _emissions(
+    def _compute_emissions(
         self, samples: np.ndarray, columns: Sequence[int], pieces: list[_PieceFrames]
     ) -> Iterator[Tensor]:
         """Yield log-probabilities of the symbols in `columns` and, last, of a star, piece by piece:
@@ -190,9 +191,9 @@ class CtcAligner:
             scores = self.log_probs(samples[start:end])  # (T, V)
             if not len(scores):
                 continue
-            best, path = (values.numpy() for values in scores.max(-1))
-            differs = np.r_[True, path[1:] != path[:-1]]  # from the frame before, if there is one
-            is_onset = (path != self.blank) & differs
+            best, likeliest = (values.numpy() for values in scores.max(-1))
+            differs = np.r_[True, likeliest[1:] != likeliest[:-1]]  # from the frame before
+            is_onset = (likeliest != self.blank) & differs
             edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
             pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
@@ -207,7 +208,7 @@ def make_ctc_aligner(head: CtcRecogniser) -> CtcAligner:
     return CtcAligner(
         name=head.name,
         weights=str(head.card["asr"]),
-        log_probs=head.log_probs,
+        log_probs=head.compute_log_probs,
         symbols=head.vocabulary.symbols,
         separator=head.vocabulary.separator,
         blank=BLANK,
@@ -222,11 +223,11 @@ def align_windows(
     """Align targets with a recording of any length; return the spans of all targets, and the
     log-probability of every frame (T,) on their path.
 
-    pieces: log-probabilities (T_i, V) of the recording from beginning to end, the blank first.
-    Only about WINDOW frames of them are held at a time: the targets that are spoken in a window are
-    those that the likeliest path through it passes (`spoken_prefix`). Targets that end in its last
-    MARGIN frames are aligned again in the next window.
-    Raises ValueError where the targets do not fit.
+    pieces: log-probabilities (T_i, V) of the recording from beginning to end, the blank first. Only
+    about WINDOW frames of them are held at a time: the targets that are spoken in a window are
+    those that the likeliest path through it passes (`count_spoken_targets`). Targets that end in
+    its last MARGIN frames are aligned again in the next window. Raises ValueError where the targets
+    do not fit.
     """
     # for each window that is aligned: its spans, and the log-probability of the blank in its frames
     settled: list[tuple[Sequence[TokenSpan], np.ndarray]] = []
@@ -238,7 +239,7 @@ def align_windows(
             continue
         longest_text = int(len(window) * DENSEST)
         candidates = targets[settled_targets : settled_targets + longest_text]
-        aligned = align_spans(window, candidates[: spoken_prefix(window, candidates)])
+        aligned = align_spans(window, candidates[: count_spoken_targets(window, candidates)])
         kept = [span for span in aligned if span.end <= len(window) - MARGIN]
         # the window is cut after the last kept span and, if possible, before the next span,
         # between one and two margins before the end of the window
@@ -263,7 +264,7 @@ def align_windows(
     return spans, np.concatenate([path for _, path in settled])
 
 
-def spoken_prefix(log_probs: Tensor, targets: Sequence[int]) -> int:
+def count_spoken_targets(log_probs: Tensor, targets: Sequence[int]) -> int:
     """Count the targets that the likeliest path through all frames has begun; the path may end at
     any of them. log_probs: (T, V), the blank first."""
     # the states of CTC: a blank before, between and after the targets

@@ -29,7 +29,7 @@ from speechssl.cascade.model import CtcRecogniser
 from speechssl.cascade.options import Align
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.checkpoints import model_folder
-from speechssl.data.files import safe_name
+from speechssl.data.files import make_safe_name
 from speechssl.data.prepare import (
     ITS_PASSAGE,
     PARTS,
@@ -58,7 +58,7 @@ from speechssl.data.squad import find_touched_words, find_word_places
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError, count_set_aside
-from speechssl.text import language_of, pieces
+from speechssl.text import find_language, split_pieces
 
 VERSION = 2  # of the method of alignment; `stage` refuses a folder that another version made
 LEAST_SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
@@ -85,9 +85,11 @@ def align_corpus(o: Align) -> dict[str, Any]:
     root, splits = find_splits(o.manifest)
     data = {split: load_corpus(root, split) for split in splits}
     passages = [p for corpus in data.values() for p in corpus.passages.values()]
-    language = language_of(passages[0].language)
+    language = find_language(passages[0].language)
     aligner = load_aligner(o.models, o.recogniser, language)
-    share = aligner.spellable_share("".join(word for p in passages for word in spoken_words(p)))
+    share = aligner.measure_spellable_share(
+        "".join(word for p in passages for word in list_spoken_words(p))
+    )
     if share < LEAST_SPELT:
         raise InputError(
             f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
@@ -124,7 +126,7 @@ def write_aligned(
         aligned = AlignedSplit(corpus, o.out, aligner, o.confidence)
         by_split[split] = aligned.align_records(report, o.workers)
     if not any(records.passages for records in by_split.values()):
-        reason, _ = report.reasons(kind="passages").most_common(1)[0]
+        reason, _ = report.count_reasons(kind="passages").most_common(1)[0]
         raise InputError(
             f"{aligner.name} aligned no passage of {o.manifest} ({reason}); check texts and "
             "recordings, or prepare it with --speak"
@@ -167,7 +169,7 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
         return CtcAligner(
             name=loaded.name,
             weights=weights,
-            log_probs=engine.log_probs,
+            log_probs=engine.compute_log_probs,
             symbols=engine.symbols,
             separator=engine.separator,
             blank=engine.blank,
@@ -241,7 +243,7 @@ class AlignedSplit:
     def align_record(self, kind: Kind, record: Record) -> Part:
         """Align a record and write its part, or read the part that an earlier run has written."""
         initial = kind[0]  # p of passages, q of questions
-        path = self.out / self.data.split / PARTS / f"{initial}-{safe_name(record.id)}.json"
+        path = self.out / self.data.split / PARTS / f"{initial}-{make_safe_name(record.id)}.json"
         if path.is_file():
             return read_part(path)
         part = self._align(record)
@@ -252,12 +254,12 @@ class AlignedSplit:
         """Align a record, or say why its recording gets no times."""
         try:
             samples = read_audio(self.data.path(record))
-            alignment = self.aligner.align(samples, spoken_words(record))
+            alignment = self.aligner.align(samples, list_spoken_words(record))
         except InputError as error:
             return FailedPart(UNUSABLE, why=str(error))
         except ValueError as error:
             return FailedPart(UNFIT, why=str(error))
-        confidence = round(alignment.confidence(), 4)
+        confidence = round(alignment.measure_confidence(), 4)
         if confidence < self.confidence:
             return FailedPart(OTHER_TEXT, confidence=confidence)
         words = [Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words]
@@ -285,7 +287,7 @@ class AlignedSplit:
             if isinstance(part, FailedPart):
                 report.set_aside(split, "passages", p.id, **part.fields)
             else:
-                passages[p.id] = self.with_alignment(p, part)
+                passages[p.id] = self.attach_alignment(p, part)
                 passage_parts[p.id] = part
         questions: list[Question] = []
         for q in data.questions:
@@ -298,7 +300,7 @@ class AlignedSplit:
             else:
                 passage, passage_part = passages[q.passage], passage_parts[q.passage]
                 answers = [self.time_answer(a, q, passage, passage_part, report) for a in q.answers]
-                questions.append(replace(self.with_alignment(q, part), answers=tuple(answers)))
+                questions.append(replace(self.attach_alignment(q, part), answers=tuple(answers)))
         return SplitRecords(tuple(passages.values()), questions)
 
     def align_parts(self, workers: int) -> dict[tuple[Kind, str], Part]:
@@ -308,7 +310,7 @@ class AlignedSplit:
         records += [("questions", q) for q in self.data.questions]
         jobs = []
         for kind, record in records:
-            if record.audio and not record.words and spoken_words(record):
+            if record.audio and not record.words and list_spoken_words(record):
                 jobs.append((kind, record))
         title = f"aligning {self.data.split}"
         parts = {}
@@ -319,7 +321,7 @@ class AlignedSplit:
                 parts[kind, record.id] = part
         return parts
 
-    def with_alignment(self, record: Any, part: AlignedPart | None) -> Any:
+    def attach_alignment(self, record: Any, part: AlignedPart | None) -> Any:
         """Return a record with the words of its part, if any, and the absolute paths of its
         recordings."""
         root = self.data.root.resolve()
@@ -349,7 +351,7 @@ class AlignedSplit:
         times of its words."""
         if answer.start is not None:
             return answer
-        language = language_of(question.language)
+        language = find_language(question.language)
         try:
             first, last = self.find_answer_words(answer, language, passage, part)
         except Untimed as error:
@@ -376,13 +378,16 @@ class AlignedSplit:
         if part is not None:
             alignment = Alignment(part.words, np.array(part.losses), np.array(part.symbols))
             first, last = words
-            if alignment.confidence(max(first - CONTEXT, 0), last + CONTEXT) < self.confidence:
+            if (
+                alignment.measure_confidence(max(first - CONTEXT, 0), last + CONTEXT)
+                < self.confidence
+            ):
                 raise Untimed(UNRECOGNISED)
         return words
 
 
-def spoken_words(record: Record) -> list[str]:
-    """Return the words of a record's text (of Mandarin: the characters) as they stand there, but
-    not those that are punctuation alone."""
-    words = [word for word, _ in pieces(record.written, record.language)]
+def list_spoken_words(record: Record) -> list[str]:
+    """List the words of a record's text (of Mandarin: the characters) as they stand there, but not
+    those that are punctuation alone."""
+    words = [word for word, _ in split_pieces(record.written, record.language)]
     return [word for word in words if any(map(is_spoken, word))]

@@ -21,7 +21,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.align import Alignment, find_core
 from speechssl.cascade.data import show_pieces, split_at_pauses
 from speechssl.data.records import Span
-from speechssl.text import fold_letters, joiner
+from speechssl.text import choose_joiner, fold_letters
 
 if TYPE_CHECKING:
     from speechssl.cascade.engines import WhisperCheckpoint
@@ -48,7 +48,12 @@ class WhisperAligner:
     """
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
-        self.engine, self.name, self.weights, self.joiner = engine, name, weights, joiner(language)
+        self.engine, self.name, self.weights, self.joiner = (
+            engine,
+            name,
+            weights,
+            choose_joiner(language),
+        )
         # other implementations do not return the attention
         engine.model.set_attn_implementation("eager")
         settings = engine.model.generation_config
@@ -67,9 +72,9 @@ class WhisperAligner:
             classes.append(token.lstrip("Ġ").lower() if is_ascii else f"{i} {token}")
         self._class_of_token = torch.from_numpy(np.unique(classes, return_inverse=True)[1])
 
-    def spellable_share(self, text: str) -> float:
-        """Return the share of the letters of a text that Whisper could write: always 1, for its
-        tokens are sequences of bytes."""
+    def measure_spellable_share(self, text: str) -> float:
+        """Return 1, the share of the letters of any text that Whisper could write, for its tokens
+        are sequences of bytes."""
         return 1.0
 
     def align(self, samples: np.ndarray, words: Sequence[str]) -> Alignment:
@@ -106,10 +111,10 @@ class WhisperAligner:
         text, cores = self._join_words(words)
         coded = self.engine.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         ids = coded["input_ids"]
-        outputs = self._forward(samples, ids)
+        outputs = self._run_model(samples, ids)
         # the outputs that predict the K tokens and the end: each stands one place before its token
         rows = slice(len(self._prompt) - 1, len(self._prompt) + len(ids))
-        losses = self._token_losses(outputs.logits[0, rows][:-1], ids)
+        losses = self._compute_token_losses(outputs.logits[0, rows][:-1], ids)
 
         heads = [outputs.cross_attentions[layer][0, head] for layer, head in self._heads]
         frames = max(round(len(samples) / SAMPLE_RATE / FRAME_SECONDS), 1)
@@ -141,7 +146,7 @@ class WhisperAligner:
             text += word
         return text, cores
 
-    def _forward(self, samples: np.ndarray, ids: list[int]) -> Any:
+    def _run_model(self, samples: np.ndarray, ids: list[int]) -> Any:
         """Run Whisper on audio and the tokens known to be its text; return all its outputs. Raises
         ValueError for more tokens than the decoder has positions for."""
         model, prompt = self.engine.model, self._prompt
@@ -155,9 +160,9 @@ class WhisperAligner:
         features = self.engine.extract(samples).input_features
         return model(features, decoder_input_ids=decoder_ids, output_attentions=True)
 
-    def _token_losses(self, logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
-        """Return how many nats the class of each token is less likely than the likeliest, (K,).
-        logits: (K, V).
+    def _compute_token_losses(self, logits: torch.Tensor, ids: list[int]) -> torch.Tensor:
+        """Compute by how many nats the class of each token is less likely than the likeliest class,
+        (K,). logits: (K, V).
 
         The gap, not the log-probability itself, is comparable with that of other recognisers: it is
         0 wherever Whisper would have written the same.

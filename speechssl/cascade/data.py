@@ -74,7 +74,7 @@ def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]
     """
     step = round(STEP_SECONDS * SAMPLE_RATE)
     steps_per_piece = int(longest * SAMPLE_RATE) // step
-    power = _power_at_cuts(samples, step)
+    power = _measure_power_at_cuts(samples, step)
     cuts = [0]  # as numbers of steps
     while len(samples) - cuts[-1] * step > steps_per_piece * step:
         earliest = cuts[-1] + steps_per_piece // 2
@@ -84,8 +84,8 @@ def split_at_pauses(samples: np.ndarray, longest: float) -> list[tuple[int, int]
     return [(start, end) for start, end in itertools.pairwise(borders) if end > start]
 
 
-def _power_at_cuts(samples: np.ndarray, step: int) -> np.ndarray:
-    """Return the mean power within PAUSE_SECONDS around every possible cut, (N // step + 1,)."""
+def _measure_power_at_cuts(samples: np.ndarray, step: int) -> np.ndarray:
+    """Measure the mean power within PAUSE_SECONDS around every possible cut, (N // step + 1,)."""
     usable = samples[: len(samples) // step * step].astype(np.float64)
     step_power = np.square(usable).reshape(-1, step).mean(axis=1)
     cumulative_power = np.concatenate(([0.0], np.cumsum(step_power)))

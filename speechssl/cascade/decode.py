@@ -176,7 +176,7 @@ class BeamDecoder:
             text=text,
             word_start=len(text),
             last=symbol,
-            context=self.model.after(prefix.context, word),
+            context=self.model.extend_context(prefix.context, word),
             score=prefix.score + self.options.word_score + word_score,
             lookahead=0.0,
             candidates=self.lexicon.root,
@@ -185,7 +185,7 @@ class BeamDecoder:
     def _score_word(self, context: tuple[int, ...], word: int) -> float:
         """Return the score of a word in its context by the language model, in nats."""
         if (context, word) not in self._word_scores:
-            log_prob = self.model.log_prob(context, word)
+            log_prob = self.model.compute_log_prob(context, word)
             self._word_scores[context, word] = self.options.lm_weight * log_prob
         return self._word_scores[context, word]
 

@@ -30,11 +30,11 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_pauses
-from speechssl.cascade.model import greedy_spans, join_symbols
+from speechssl.cascade.model import find_greedy_spans, join_symbols
 from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, first_line
-from speechssl.text import joiner, language_of
+from speechssl.text import choose_joiner, find_language
 from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid
 
@@ -69,7 +69,7 @@ class HuggingFaceRecogniser:
     """
 
     def __init__(self, source: Path | str, language: str | None = None) -> None:
-        self.name, self.separator = Path(source).name, joiner(language or "en")
+        self.name, self.separator = Path(source).name, choose_joiner(language or "en")
         device = str(choose_device("auto"))
         folder = checkpoint_folder(source, "recogniser")
         config = _load(AutoConfig, folder)
@@ -77,7 +77,7 @@ class HuggingFaceRecogniser:
         card = {"asr": str(source), "asr_weights": hash_checkpoint(str(folder))}
         self.engine: CtcCheckpoint | WhisperCheckpoint
         if config.model_type == "whisper":
-            code = language and language_of(language)
+            code = language and find_language(language)
             self.engine = WhisperCheckpoint(folder, code, device, self.separator)
             card["decoding"] = "fallback"
         elif _has_frame_grid(config, kind):
@@ -107,7 +107,7 @@ class HuggingFaceRecogniser:
 
 
 class CtcCheckpoint:
-    """This is a CTC checkpoint on raw samples.
+    """This engine runs a CTC checkpoint on raw samples.
 
     symbols: the text of each of the V outputs, "" for those that write nothing; separator: the
     symbol between words, "" for none; blank: number of the blank.
@@ -119,7 +119,7 @@ class CtcCheckpoint:
         tokenizer = _load(AutoTokenizer, folder)
         self._extractor = _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
-        self.symbols, separator_ids = _output_symbols(
+        self.symbols, separator_ids = _read_output_symbols(
             tokenizer, config.vocab_size, _read_delimiter(folder)
         )
         if separator and not separator_ids:
@@ -137,7 +137,7 @@ class CtcCheckpoint:
         self.model = _load_model(AutoModelForCTC, folder, device)
 
     @torch.inference_mode()
-    def log_probs(self, samples: np.ndarray) -> torch.Tensor:
+    def compute_log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
         if not self.grid.frames(len(samples)):
@@ -148,14 +148,14 @@ class CtcCheckpoint:
 
     def decode(self, samples: np.ndarray) -> list[TimedWord]:
         """Decode at most `longest` seconds greedily. samples: (N,)."""
-        spans = greedy_spans(self.log_probs(samples), self.blank)
+        spans = find_greedy_spans(self.compute_log_probs(samples), self.blank)
         spans = [s for s in spans if self.symbols[s.token]]
         return join_symbols(spans, self.symbols, self.separator, self.grid)
 
 
 class WhisperCheckpoint:
-    """This is a Whisper checkpoint with alignment heads. separator: " ", or "" for a language
-    written without spaces.
+    """This engine runs a Whisper checkpoint with alignment heads. separator: " ", or "" for a
+    language written without spaces.
 
     Raises InputError for a language that it was not trained on.
     """
@@ -246,9 +246,9 @@ def _read_delimiter(folder: Path) -> str:
     return str(delimiter["content"] if isinstance(delimiter, Mapping) else delimiter)
 
 
-def _output_symbols(tokenizer: Any, size: int, delimiter: str) -> tuple[list[str], list[int]]:
-    """Return the text of each of `size` outputs, "" for those that write nothing, and the numbers
-    of those that stand between words, which all get the text of the first of them."""
+def _read_output_symbols(tokenizer: Any, size: int, delimiter: str) -> tuple[list[str], list[int]]:
+    """Read the text of each of `size` outputs, "" for those that write nothing, and the numbers of
+    those that stand between words, which all get the text of the first of them."""
     tokens = [tokenizer.convert_ids_to_tokens(i) or "" for i in range(size)]
     silent_ids = {*tokenizer.all_special_ids, *range(len(tokenizer), size)}
     symbols = []

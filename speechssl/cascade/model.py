@@ -1,8 +1,8 @@
 """Recognise speech by connectionist temporal classification (CTC; Graves et al., ICML 2006) on an
 encoder's hidden states.
 
-`CtcHead` gives every frame log-probabilities of symbols. `greedy_spans` finds which frames each
-symbol has on the likeliest path, `align_spans` on the likeliest path of a known text;
+`CtcHead` gives every frame log-probabilities of symbols. `find_greedy_spans` finds which frames
+each symbol has on the likeliest path, `align_spans` on the likeliest path of a known text;
 `join_symbols` joins symbols to words; `CtcRecogniser` does all of it. The head (learnt layer
 weights, projection, LSTM) is SUPERB's, arXiv 2105.01051, section 3, where the LSTM has two layers
 of 1024; one of 256 is the default here, for a small corpus and a CPU.
@@ -50,7 +50,7 @@ class CtcVocabulary:
     separator: str  # between words, "|" in English; "" where every symbol is a word (Chinese)
 
     @classmethod
-    def english(cls) -> CtcVocabulary:
+    def make_english(cls) -> CtcVocabulary:
         """Make a vocabulary of lower-case letters, apostrophe and the word separator: V = 29."""
         return cls((BLANK_NAME, "|", "'", *"abcdefghijklmnopqrstuvwxyz"), "|")
 
@@ -66,15 +66,15 @@ class CtcVocabulary:
     def __len__(self) -> int:
         return len(self.symbols)
 
-    def numbers(self, symbols: Iterable[str]) -> list[int]:
-        """Return the numbers of symbols. Those that the vocabulary lacks are left out, as the head
-        cannot write them."""
+    def number_symbols(self, symbols: Iterable[str]) -> list[int]:
+        """Number symbols. Those that the vocabulary lacks are left out, as the head cannot write
+        them."""
         index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
         return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
         """Return the symbol numbers of a text's letters, with a separator between words."""
-        return self.numbers(self.separator.join(text.split()))
+        return self.number_symbols(self.separator.join(text.split()))
 
     def decode(self, numbers: Iterable[int]) -> str:
         """Return the text of symbol numbers (already collapsed); blanks are dropped, separators
@@ -160,7 +160,7 @@ class CtcHead(nn.Module):
             reduction="none",
             zero_infinity=True,
         )
-        too_long = [frames_needed(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
+        too_long = [count_needed_frames(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
         return {
             "loss": (losses / sizes.clamp(min=1).to(losses)).mean(),
             "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
@@ -217,25 +217,25 @@ def _reverse(states: Tensor, lengths: Tensor) -> Tensor:
     return states.gather(1, order.expand_as(states))
 
 
-def frames_needed(targets: Sequence[int]) -> int:
-    """Return the least number of frames that can hold these symbols: equal neighbours need a blank
-    between them."""
+def count_needed_frames(targets: Sequence[int]) -> int:
+    """Count the frames that these symbols need at least: equal neighbours need a blank between
+    them."""
     return len(targets) + sum(a == b for a, b in itertools.pairwise(targets))
 
 
-def greedy_decode(log_probs: Tensor, vocabulary: CtcVocabulary) -> str:
-    """Return the text of the likeliest path. log_probs: (T, V)."""
-    return vocabulary.decode(span.token for span in greedy_spans(log_probs))
+def decode_greedily(log_probs: Tensor, vocabulary: CtcVocabulary) -> str:
+    """Return the text of the likeliest path of log-probabilities (T, V)."""
+    return vocabulary.decode(span.token for span in find_greedy_spans(log_probs))
 
 
-def greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
-    """Return the symbols of the likeliest path. log_probs: (T, V)."""
-    return [vocabulary.symbols[span.token] for span in greedy_spans(log_probs)]
+def find_greedy_symbols(log_probs: Tensor, vocabulary: CtcVocabulary) -> list[str]:
+    """Find the symbols of the likeliest path of log-probabilities (T, V)."""
+    return [vocabulary.symbols[span.token] for span in find_greedy_spans(log_probs)]
 
 
-def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
-    """Return the symbols of the likeliest path with their frames. As it is also the likeliest path
-    of its text, these are the frames that alignment would find. log_probs: (T, V)."""
+def find_greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
+    """Find the symbols of the likeliest path with their frames. As it is also the likeliest path of
+    its text, these are the frames that alignment would find. log_probs: (T, V)."""
     from torchaudio.functional import merge_tokens  # slow to import
 
     scores, path = log_probs.max(-1)
@@ -243,14 +243,14 @@ def greedy_spans(log_probs: Tensor, blank: int = BLANK) -> list[TokenSpan]:
 
 
 def align_spans(log_probs: Tensor, targets: Sequence[int]) -> list[TokenSpan]:
-    """Return `targets` with their frames on the likeliest path of these symbols.
+    """Find the frames of `targets`, numbers of symbols, on the likeliest path that writes them.
 
     log_probs: (T, V), of 20 minutes of speech at most. Raises ValueError where the targets do not
     fit into T frames.
     """
     if not targets:
         return []
-    needed = frames_needed(targets)
+    needed = count_needed_frames(targets)
     if needed > len(log_probs):
         raise ValueError(
             f"{len(targets)} symbols need at least {needed} frames and there are {len(log_probs)}"
@@ -300,7 +300,7 @@ def join_symbols(
     return timed
 
 
-def pieces_at_blanks(log_probs: Tensor) -> list[tuple[int, int]]:
+def cut_at_blanks(log_probs: Tensor) -> list[tuple[int, int]]:
     """Cut (T, V) log-probabilities into pieces [start, end) of at most LONGEST_PIECE frames.
 
     A piece ends between LONGEST_PIECE / 2 and LONGEST_PIECE frames after its start, in the middle
@@ -347,24 +347,26 @@ class CtcRecogniser:
 
         samples: (N,) float32 at 16 kHz; audio shorter than a frame gives no words.
         """
-        return self.decode_log_probs(self.log_probs(samples))
+        return self.decode_log_probs(self.compute_log_probs(samples))
 
     def decode_log_probs(self, log_probs: Tensor) -> Transcript:
         """Decode as `transcribe` does. log_probs: (T, V)."""
         symbols, separator = self.vocabulary.symbols, self.vocabulary.separator
-        spans = greedy_spans(log_probs) if self.decoder is None else self._decoded_spans(log_probs)
+        spans = (
+            find_greedy_spans(log_probs) if self.decoder is None else self._decode_spans(log_probs)
+        )
         words = join_symbols(spans, symbols, separator, self.encoder.grid, from_separator=True)
         return Transcript(tuple(words), " " if separator else "")
 
-    def _decoded_spans(self, log_probs: Tensor) -> list[TokenSpan]:
-        """Return the symbols of the text that `decoder` finds, in each piece of a long recording.
-        log_probs: (T, V)."""
+    def _decode_spans(self, log_probs: Tensor) -> list[TokenSpan]:
+        """Find the symbols of the text that `decoder` finds in log-probabilities (T, V), piece by
+        piece of a long recording."""
         vocabulary = self.vocabulary
         separator = None
         if vocabulary.separator:
             separator = vocabulary.symbols.index(vocabulary.separator)
         spans: list[TokenSpan] = []
-        for start, end in pieces_at_blanks(log_probs):
+        for start, end in cut_at_blanks(log_probs):
             piece = log_probs[start:end]
             aligned = align_spans(piece, vocabulary.encode(self.decoder.decode(piece)))
             if spans and aligned and separator is not None and aligned[0].token != separator:
@@ -376,17 +378,18 @@ class CtcRecogniser:
         return spans
 
     @torch.inference_mode()
-    def log_probs(self, samples: np.ndarray) -> Tensor:
-        """Return log-probabilities (T, V) on the CPU, T by the encoder's grid. samples: (N,)."""
+    def compute_log_probs(self, samples: np.ndarray) -> Tensor:
+        """Compute log-probabilities (T, V) of samples (N,), on the CPU; T is by the encoder's
+        grid."""
         if self.encoder.grid.frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
         if self.layer is None:
-            return self.head_log_probs(self.encoder.hidden_states(samples))
-        return self.head_log_probs(self.encoder.features(samples, self.layer)[None])
+            return self.compute_head_log_probs(self.encoder.hidden_states(samples))
+        return self.compute_head_log_probs(self.encoder.features(samples, self.layer)[None])
 
     @torch.inference_mode()
-    def head_log_probs(self, states: Tensor) -> Tensor:
-        """Return log-probabilities (T, V) on the CPU, of hidden states (L, T, D)."""
+    def compute_head_log_probs(self, states: Tensor) -> Tensor:
+        """Compute log-probabilities (T, V) of hidden states (L, T, D), on the CPU."""
         features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 

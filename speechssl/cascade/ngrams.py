@@ -1,7 +1,7 @@
 """Train, keep and read n-gram language models of words.
 
 `train_ngram` trains a model on texts; `save_ngrams` and `load_ngrams` keep it in a file;
-`read_arpa` reads models of other tools. `NgramModel.log_prob` scores a word.
+`read_arpa` reads models of other tools. `NgramModel.compute_log_prob` scores a word.
 
 Training is interpolated Kneser-Ney with one discount an order (Chen and Goodman 1999, section 2.7).
 The vocabulary is the words of the training texts and `<unk>`. Logarithms are to the base 10, as in
@@ -46,13 +46,13 @@ class Ngrams:
     # (R,) float32 logarithm of the back-off weight of this n-gram as a context; 0 for the longest
     backoffs: np.ndarray
 
-    def row(self, key: int) -> int:
-        """Return the row of a key, -1 where there is none."""
+    def find_row(self, key: int) -> int:
+        """Find the row of a key, -1 where there is none."""
         row = int(self.keys.searchsorted(key))
         return row if row < len(self.keys) and self.keys[row] == key else -1
 
-    def rows(self, keys: np.ndarray) -> np.ndarray:
-        """Return the rows (K,) of keys (K,)."""
+    def find_rows(self, keys: np.ndarray) -> np.ndarray:
+        """Find the rows (K,) of keys (K,), -1 where there is none."""
         if not len(self.keys):
             return np.full(len(keys), -1)
         rows = self.keys.searchsorted(keys)
@@ -77,18 +77,18 @@ class NgramModel:
         """Return the context of a sentence's first word."""
         return (self.numbers[BEGIN],)[: len(self.ngrams) - 1]
 
-    def after(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
+    def extend_context(self, context: tuple[int, ...], word: int) -> tuple[int, ...]:
         """Return the context of the next word: the last N - 1 words of context and word."""
         return (*context, word)[max(0, len(context) + 2 - len(self.ngrams)) :]
 
-    def log_prob(self, context: tuple[int, ...], word: int) -> float:
-        """Return log10 P(word | context), backed off where the n-gram was not seen."""
+    def compute_log_prob(self, context: tuple[int, ...], word: int) -> float:
+        """Compute log10 P(word | context), backed off where the n-gram was not seen."""
         backed_off = 0.0
         while context:
             row = self._find(context)
             if row >= 0:
                 longer = self.ngrams[len(context)]
-                longer_row = longer.row(row * len(self.words) + word)
+                longer_row = longer.find_row(row * len(self.words) + word)
                 if longer_row >= 0:
                     return backed_off + float(longer.log_probs[longer_row])
                 backed_off += float(self.ngrams[len(context) - 1].backoffs[row])
@@ -99,7 +99,7 @@ class NgramModel:
         """Return the row of an n-gram among those of its length, -1 where it was not seen."""
         row = words[0]
         for n, following in enumerate(words[1:], 1):
-            row = self.ngrams[n].row(row * len(self.words) + following)
+            row = self.ngrams[n].find_row(row * len(self.words) + following)
             if row < 0:
                 break
         return row
@@ -137,7 +137,7 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     known = {word for sentence in sentences for word in sentence} - set(SPECIAL)
     words = (*SPECIAL, *sorted(known))
     counts = count_ngrams(sentences, words, order)
-    probabilities = [_unigram_probabilities(counts[0].seen)]  # by length, (R,) each
+    probabilities = [_estimate_unigrams(counts[0].seen)]  # by length, (R,) each
     shares = []  # by length of the context, (R,) each
     for n in range(1, order):
         ngrams = counts[n]  # of n + 1 words, whose contexts have n
@@ -154,12 +154,12 @@ def train_ngram(texts: Iterable[str], order: int = 4) -> NgramModel:
     shares.append(np.ones(len(counts[-1].keys)))
     model = []
     for ngrams, probability, share in zip(counts, probabilities, shares, strict=True):
-        model.append(Ngrams(ngrams.keys, to_log10(probability), to_log10(share)))
+        model.append(Ngrams(ngrams.keys, compute_log10(probability), compute_log10(share)))
     return NgramModel(words, tuple(model))
 
 
-def _unigram_probabilities(seen: np.ndarray) -> np.ndarray:
-    """Return the probabilities (V,) of single words; that of <s>, which is never predicted, is
+def _estimate_unigrams(seen: np.ndarray) -> np.ndarray:
+    """Estimate the probabilities (V,) of single words; that of <s>, which is never predicted, is
     0."""
     begin = SPECIAL.index(BEGIN)
     counts = seen.astype(float)
@@ -225,8 +225,8 @@ def compute_discount(seen: np.ndarray) -> float:
     return float(np.clip(discount, 0.1, 0.9))
 
 
-def to_log10(probabilities: np.ndarray) -> np.ndarray:
-    """Return log10 of probabilities as float32, NEVER for 0."""
+def compute_log10(probabilities: np.ndarray) -> np.ndarray:
+    """Compute log10 of probabilities as float32, NEVER for 0."""
     with np.errstate(divide="ignore"):
         return np.maximum(np.log10(probabilities), NEVER).astype(np.float32)
 
@@ -335,7 +335,7 @@ def _parse(lines: Iterator[str]) -> NgramModel:
             words = np.array([[numbers[word] for word in row] for row in rows])
             context = words[:, 0]  # the rows of the first m words, for m up to n - 1
             for m in range(1, n - 1):
-                context = ngrams[m].rows(context * len(numbers) + words[:, m])
+                context = ngrams[m].find_rows(context * len(numbers) + words[:, m])
             if (context < 0).any():
                 raise ValueError(f"it has {n}-grams that begin with words it does not have")
             keys.append(context * len(numbers) + words[:, -1])

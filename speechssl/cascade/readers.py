@@ -261,16 +261,15 @@ def join_text(
         if text_number is not None:
             part[token] = text_number == int(passage_last)
     offsets = np.array(encoded["offset_mapping"]).reshape(-1, 2)
-    characters = _without_gaps(offsets[part == 1], passage)
+    characters = _close_gaps(offsets[part == 1], passage)
     ids = np.array(encoded["input_ids"], np.int64)
     segments = np.array(encoded.get("token_type_ids", np.zeros_like(ids)), np.int64)
     return JoinedText(ids, segments, part, characters, words, separator)
 
 
-def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
-    """Return the offsets (P, 2) of tokens, each extended to the letters before it that belong to no
-    token: ByteLevel with `trim_offsets` gives offsets that lack the first letter of a word.
-    """
+def _close_gaps(characters: np.ndarray, text: str) -> np.ndarray:
+    """Extend the offsets (P, 2) of tokens to the letters before each that belong to no token:
+    ByteLevel with `trim_offsets` gives offsets that lack the first letter of a word."""
     extended = characters.copy()
     covered = 0  # characters before this one belong to a token
     for token in extended:
@@ -280,7 +279,7 @@ def _without_gaps(characters: np.ndarray, text: str) -> np.ndarray:
     return extended
 
 
-def word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
+def find_word_bounds(words: Sequence[str], separator: str) -> tuple[np.ndarray, np.ndarray]:
     """Find where each word begins and ends in the joined text, in characters: (W,) each."""
     sizes = np.array([len(word) for word in words], np.int64)
     ends = np.cumsum(sizes + len(separator)) - len(separator)
@@ -307,8 +306,8 @@ def _is_within_word(text: str, place: int) -> bool:
     return 0 < place < len(text) and (pair.isalpha() or pair.isdecimal())
 
 
-def written_words(transcript: Transcript) -> list[str]:
-    """Return the words of a transcript, in lower case where the recogniser writes capitals only."""
+def list_written_words(transcript: Transcript) -> list[str]:
+    """List the words of a transcript, in lower case where the recogniser writes capitals only."""
     words = [word.text for word in transcript.words]
     if "".join(words).isupper():
         return [word.lower() for word in words]
@@ -347,13 +346,13 @@ class HuggingFaceReader:
         length = min(length, longest_sequence(self.model) or length)
         pairs: list[JoinedText] = []
         for question, passage in items:
-            text = question.separator.join(written_words(question))
-            words = written_words(passage)
+            text = question.separator.join(list_written_words(question))
+            words = list_written_words(passage)
             pairs.append(join_text(self.tokenizer, text, words, passage.separator))
         truncated = 0
         for pair in pairs:
             question_tokens = (pair.part == 0).sum()
-            truncated += question_tokens > _max_question_tokens(pair, length)
+            truncated += question_tokens > _limit_question_tokens(pair, length)
         warn_truncated(truncated, len(items), f"half of {length} tokens")
         windows: list[TextWindow] = []
         for i, pair in enumerate(pairs):
@@ -361,7 +360,9 @@ class HuggingFaceReader:
 
         sequences = [(w.ids, w.segments) for w in windows]
         device = next(self.model.parameters()).device
-        rows = run_model(self._logits, device, sequences, self._collate, self.batch, self.bf16)
+        rows = run_model(
+            self._compute_logits, device, sequences, self._collate, self.batch, self.bf16
+        )
         scored: list[list[ScoredWindow]] = [[] for _ in items]
         for w, row in zip(windows, rows, strict=True):
             logits = row.double().numpy()
@@ -373,8 +374,8 @@ class HuggingFaceReader:
             answers.append(self._answer(pair_windows, pair) if pair_windows else None)
         return answers
 
-    def _logits(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Return start and end logits, (B, S, 2). inputs: those that `_collate` makes."""
+    def _compute_logits(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Compute start and end logits, (B, S, 2). inputs: those that `_collate` makes."""
         outputs = self.model(**inputs)
         return torch.stack([outputs.start_logits, outputs.end_logits], -1)
 
@@ -393,7 +394,7 @@ class HuggingFaceReader:
         start = int(joined.characters[span.first, 0])
         end = int(joined.characters[span.last, 1])
         words, separator = joined.words, joined.separator
-        starts, ends = word_bounds(words, separator)
+        starts, ends = find_word_bounds(words, separator)
         first = min(int(np.searchsorted(ends, start, "right")), len(words) - 1)
         last = max(int(np.searchsorted(starts, end, "left")) - 1, first)
         text = cut_at_words(separator.join(words), start, end, separator).strip() or words[first]
@@ -404,7 +405,7 @@ class HuggingFaceReader:
         tokenisers do. item: number of the pair."""
         question_positions = np.flatnonzero(joined.part == 0)
         # the question is cut off where it is too long
-        tail = question_positions[_max_question_tokens(joined, length) :]
+        tail = question_positions[_limit_question_tokens(joined, length) :]
         ids = np.delete(joined.ids, tail)
         segments = np.delete(joined.segments, tail)
         part = np.delete(joined.part, tail)
@@ -443,12 +444,12 @@ class HuggingFaceReader:
             "input_ids": pad_sequence(ids, batch_first=True, padding_value=pad),
             "attention_mask": pad_sequence([torch.ones_like(i) for i in ids], batch_first=True),
         }
-        if self._takes_segments():
+        if self._has_segments():
             segments = [torch.from_numpy(segments) for _, segments in sequences]
             inputs["token_type_ids"] = pad_sequence(segments, batch_first=True)
         return inputs
 
-    def _takes_segments(self) -> bool:
+    def _has_segments(self) -> bool:
         """Return whether model and tokeniser have a segment for each of two texts."""
         name = "token_type_ids"
         if name not in self.tokenizer.model_input_names:
@@ -458,7 +459,7 @@ class HuggingFaceReader:
         return name in inspect.signature(self.model.forward).parameters
 
 
-def _max_question_tokens(joined: JoinedText, length: int) -> int:
+def _limit_question_tokens(joined: JoinedText, length: int) -> int:
     """Return how many tokens of a question are read at most: half of a window of this length, less
     the special tokens."""
     return max(length // 2 - int((joined.part == -1).sum()), 0)

@@ -20,9 +20,9 @@ from speechssl.cascade.readers import TextQa
 from speechssl.data.records import read_lines
 from speechssl.dual.system import TimedAnswer
 from speechssl.errors import InputError
-from speechssl.text import joiner, pieces
+from speechssl.text import choose_joiner, split_pieces
 
-TEXT_SYSTEMS = ("text", "cascade-given")  # the systems that read the words of `given_words`
+TEXT_SYSTEMS = ("text", "cascade-given")  # the systems that read the words of `read_given_words`
 SIMULATED = "cascade-simulated"
 GREEDY = "-greedy"  # suffix of the name of a CTC head that decodes without its n-gram
 
@@ -30,7 +30,7 @@ GREEDY = "-greedy"  # suffix of the name of a CTC head that decodes without its 
 @dataclass(frozen=True)
 class CascadeSystem:
     """A cascade is text QA on the words of a recording: recognised ones, those of the corpus
-    (`given_words`), or these with simulated errors."""
+    (`read_given_words`), or these with simulated errors."""
 
     name: str
     # Called with a record (None for a recording of no corpus) and samples (N,) float32 at 16 kHz;
@@ -57,15 +57,15 @@ class CascadeSystem:
         return answers
 
 
-def words_of_text(text: str, language: str) -> Transcript:
-    """Return the words of a written text, which have no times."""
-    words = [word for word, _ in pieces(text, language)]
+def split_into_words(text: str, language: str) -> Transcript:
+    """Split a written text into words, which have no times."""
+    words = [word for word, _ in split_pieces(text, language)]
     timed = tuple(TimedWord(word, math.nan, math.nan, math.nan) for word in words)
-    return Transcript(timed, joiner(language))
+    return Transcript(timed, choose_joiner(language))
 
 
-def given_words(name: str, record: Record) -> Transcript:
-    """Return the words of a record for a system of TEXT_SYSTEMS.
+def read_given_words(name: str, record: Record) -> Transcript:
+    """Read the words of a record for a system of TEXT_SYSTEMS.
 
     name: `text`, the topline of cascades, reads the reference text, with the times of its words
     where the manifest has them. `cascade-given` reads the transcript that comes with the corpus, or
@@ -77,9 +77,9 @@ def given_words(name: str, record: Record) -> Transcript:
         source = "reference text" if name == "text" else "transcript"
         raise ValueError(f"{record.id} has no {source} that the system {name} could read")
     if name != "text" or not record.words:
-        return words_of_text(text, record.language)
+        return split_into_words(text, record.language)
     words = tuple(TimedWord(w.text, w.start, w.end, math.nan) for w in record.words)
-    return Transcript(words, joiner(record.language))
+    return Transcript(words, choose_joiner(record.language))
 
 
 def is_ctc_head(engine: str) -> bool:
@@ -149,7 +149,7 @@ def make_text_system(qa: TextQa, name: str) -> CascadeSystem:
     """Make text QA on the words of a corpus. name: `text` or `cascade-given`."""
     return CascadeSystem(
         name=name + qa.suffix,
-        encode=lambda record, samples: given_words(name, record),
+        encode=lambda record, samples: read_given_words(name, record),
         qa=qa,
         card={"reads": name} | qa.card,
         needs_audio=False,
@@ -180,7 +180,7 @@ def load_simulated(qa: TextQa, errors: Path | None, name: str) -> CascadeSystem:
         if not words:
             raise ValueError(f"{record.id} has no text in {errors}")
         timed = tuple(TimedWord(text, start, end, math.nan) for text, start, end in words)
-        return Transcript(timed, joiner(record.language))
+        return Transcript(timed, choose_joiner(record.language))
 
     card = {"reads": f"text with {name.removeprefix('cascade-')}", "errors": hash_files([errors])}
     return CascadeSystem(name + qa.suffix, read_words, qa, card | qa.card, needs_audio=False)

@@ -25,10 +25,10 @@ from speechssl.cascade.options import CtcOptions, TrainCtc
 from speechssl.data.records import (
     Corpus,
     Span,
+    collect_data_facts,
     corpus_card,
-    data_facts,
-    first_passages,
     load_corpus,
+    take_first_passages,
 )
 from speechssl.dual.train import STEPS, describe_run, hash_splits, load_held_out, sample_items
 from speechssl.encoders.encoder import SpeechEncoder
@@ -37,7 +37,7 @@ from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, settings
-from speechssl.text import error_metric, language_of
+from speechssl.text import find_language, name_error_metric
 from speechssl.textlm.encoders import licences
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, Evaluation, check_share, fit, write_by_main
@@ -64,14 +64,14 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         if step.done:
             return CtcRecogniser.load(o.out, encoder)
         dev = load_held_out(o.corpus, o.head.evaluation)
-        data = first_passages(load_corpus(o.corpus, o.split), o.head.passages)
+        data = take_first_passages(load_corpus(o.corpus, o.split), o.head.passages)
         records = find_timed_records(data)
         layer = None if o.head.layer == "all" else int(o.head.layer)
         folder = o.out / "features"
         features = store_layer_features(encoder, layer, data, records, folder, "features for CTC")
         words = spell_words({name: records[name] for name in features.places}, data.language)
-        if language_of(data.language) == "en":
-            vocabulary = CtcVocabulary.english()
+        if find_language(data.language) == "en":
+            vocabulary = CtcVocabulary.make_english()
         else:
             texts = [word.text for spans in words.values() for word in spans]
             vocabulary = CtcVocabulary.from_symbols(texts)
@@ -105,7 +105,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
             "training": result,
             "corpus": corpus_card(o.corpus),
         }
-        facts |= licences(o.corpus) | data_facts(inputs)
+        facts |= licences(o.corpus) | collect_data_facts(inputs)
         write_by_main(recogniser.save, o.out, facts)
         write_by_main(shutil.rmtree, folder)
         return recogniser
@@ -126,7 +126,7 @@ def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple
     """Spell the words of recordings in lower case with the characters that a head learns: of
     English the letters a to z and the apostrophe, of other languages letters and digits. Words
     without such a letter or digit are left out."""
-    foreign = re.compile("[^a-z']" if language_of(language) == "en" else r"[\W_]")
+    foreign = re.compile("[^a-z']" if find_language(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
         words = [w._replace(text=foreign.sub("", w.text.lower())) for w in record.words]
@@ -190,12 +190,12 @@ def evaluate_recognition(
             return ""
         rows = features[record.id].float()  # (T, D), or (T, L, D)
         states = rows.transpose(0, 1) if rows.ndim == 3 else rows[None]
-        return recogniser.decode_log_probs(recogniser.head_log_probs(states)).text
+        return recogniser.decode_log_probs(recogniser.compute_head_log_probs(states)).text
 
     def score() -> float:
         return word_error_rate(texts, [transcribe(r) for r in records], data.language).rate
 
-    return Evaluation(options, error_metric(data.language), len(records), score, lower=True)
+    return Evaluation(options, name_error_metric(data.language), len(records), score, lower=True)
 
 
 def find_recorded_texts(data: Corpus) -> list[Record]:

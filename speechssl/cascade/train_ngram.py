@@ -23,11 +23,11 @@ from speechssl.cascade.decode import (
     BeamDecoder,
     BeamOptions,
 )
-from speechssl.cascade.model import CtcRecogniser, CtcVocabulary, greedy_decode
+from speechssl.cascade.model import CtcRecogniser, CtcVocabulary, decode_greedily
 from speechssl.cascade.ngrams import NgramModel, load_ngrams, save_ngrams, train_ngram
 from speechssl.cascade.options import TrainNgram
 from speechssl.cascade.train import find_recorded_texts
-from speechssl.data.records import Corpus, corpus_card, data_hash, first_passages, load_corpus
+from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, take_first_passages
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
@@ -70,11 +70,11 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
         if step.done:
             return dict(step.card)
         path = o.ctc / NGRAM_FOLDER / NGRAM_FILE
-        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
         texts = [spell(r.text, recogniser.vocabulary) for r in data.records]
         save_ngrams(train_ngram(texts, o.order), path)
         model = load_ngrams(path)  # with probabilities rounded as in the file
-        dev = first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
+        dev = take_first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
         card = {
             "what": "n-gram",
             "corpus": corpus_card(o.corpus),
@@ -101,7 +101,7 @@ def choose_weights(
     texts = [record.text for record in records]
     outputs = []
     for record in tqdm(records, desc="recognising dev", unit="recording"):
-        outputs.append(recogniser.log_probs(read_audio(dev.path(record))))
+        outputs.append(recogniser.compute_log_probs(read_audio(dev.path(record))))
 
     def error_rate(decode: Callable[[torch.Tensor], str]) -> float:
         recognised = [decode(log_probs) for log_probs in outputs]
@@ -119,7 +119,7 @@ def choose_weights(
         "decoding": asdict(best_options),
         "recordings": len(texts),
         "wer": best["wer"],
-        "wer_greedy": error_rate(partial(greedy_decode, vocabulary=vocabulary)),
+        "wer_greedy": error_rate(partial(decode_greedily, vocabulary=vocabulary)),
         "tried": tried,
     }
 

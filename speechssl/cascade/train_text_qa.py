@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerBase
 from speechssl.artifacts import stage
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
-from speechssl.cascade.system import given_words, make_text_system
-from speechssl.data.records import Corpus, Passage, Question, first_passages, load_corpus
+from speechssl.cascade.system import make_text_system, read_given_words
+from speechssl.data.records import Corpus, Passage, Question, load_corpus, take_first_passages
 from speechssl.data.squad import find_touched_words
 from speechssl.dual.data import Example, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
@@ -42,7 +42,7 @@ from speechssl.dual.train import (
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, settings
 from speechssl.processes import is_main
-from speechssl.text import pieces
+from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.subwords import make_subword_units
@@ -74,7 +74,7 @@ def train_text_qa(o: TrainTextQa) -> None:
     }
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             if o.start:
                 model, tokenizer, qa = load_start_model(o.start, o.qa)
                 o = replace(o, qa=qa)
@@ -126,7 +126,7 @@ def make_text_examples(data: Corpus, codec: TextCodec) -> tuple[list[Example], d
                 "at the offset, of its answer"
             )
             continue
-        question_words = [word for word, _ in pieces(question.written, question.language)]
+        question_words = [word for word, _ in split_pieces(question.written, question.language)]
         question_ids, _ = codec.encode(question_words)
         ids, word_of_token = codec.encode(words)
         first_word, last_word = span
@@ -152,7 +152,7 @@ def locate_answer_words(
         start, end = times
         in_answer = [i for i, middle in enumerate(middles) if start <= middle < end]
         return words, (in_answer[0], in_answer[-1]) if in_answer else None
-    words_with_offsets = pieces(passage.written, passage.language)
+    words_with_offsets = split_pieces(passage.written, passage.language)
     words = [word for word, _ in words_with_offsets]
     places = [(offset, offset + len(word)) for word, offset in words_with_offsets]
     for answer in question.answers:
@@ -221,7 +221,7 @@ def make_word_evaluation(
         if has_words and q.text.strip() and data.passages[q.passage].text.strip():
             written_questions.append(q)
     data = select_questions(data, written_questions, o.qa.evaluation, "a text")
-    words = {r.id: given_words("text", r) for r in data.records}
+    words = {r.id: read_given_words("text", r) for r in data.records}
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 
     def score() -> float:

@@ -163,19 +163,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _attempt(partial(parse_arguments, sys.argv[1:] if arguments is None else arguments))
 
 
-def script(
-    function: Callable[[Any], Any], options: type, arguments: Sequence[str] | None = None
-) -> int:
+def script(function: Callable[[Any], Any], options: type) -> int:
     """Run a function of a recipe as `main` runs a verb, and return the exit code.
 
     options: the dataclass that the function takes. The command line is made from it as for a verb,
     with --config, --json and the other common options. A recipe ends with
     `if __name__ == "__main__": sys.exit(script(function, Options))`.
     """
-    typed = sys.argv[1:] if arguments is None else arguments
     file = Path(inspect.getfile(function))
     program = f"python {'/'.join(file.parts[-3:])}"  # recipes/NAME/FILE.py
-    return _attempt(partial(parse_call, program, options, typed), function)
+    return _attempt(partial(parse_call, program, options, sys.argv[1:]), function)
 
 
 def _attempt(

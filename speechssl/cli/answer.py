@@ -15,7 +15,7 @@ import numpy as np
 from speechssl.audio import clip_container, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions, Bundle
 from speechssl.errors import InputError
-from speechssl.text import language_of
+from speechssl.text import find_language
 
 if TYPE_CHECKING:
     from speechssl.pipelines import Detail
@@ -28,7 +28,7 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     and return the answers. Raises InputError as `QA` does, and for a clip that cannot be
     written."""
     clips = name_clips(o)
-    language_of(o.language)  # raises InputError before models are loaded
+    find_language(o.language)  # raises InputError before models are loaded
     passage = read_recording(o.passage)
     contents = [read_question(question) for question in o.question]  # samples or texts
     from speechssl.pipelines import CONFIDENCE, QA  # loads torch, which takes seconds

@@ -84,8 +84,8 @@ def diagnose(o: Doctor) -> dict[str, Any]:
 
 
 def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
-    """Return the versions of the packages that are always needed, and the packages and extras that
-    are missing: name -> (purpose, how to install it)."""
+    """Check the packages that are always needed, and the extras. Returns the versions of the
+    former, and what is missing: name -> (purpose, how to install it)."""
     try:
         needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
     except PackageNotFoundError:
@@ -94,10 +94,10 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     for text in needed:
         name = Requirement(text).name
         versions[name] = find_version(name)
-        if why := why_unmet(text):
+        if why := explain_unmet(text):
             missing[name] = ("all verbs", f"pip install '{text}' ({why})")
     for extra, purpose in EXTRAS.items():
-        unmet = [f"'{text}'" for text in packages_of(extra) if why_unmet(text)]
+        unmet = [f"'{text}'" for text in packages_of(extra) if explain_unmet(text)]
         if unmet:
             missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
     return versions, missing
@@ -111,7 +111,7 @@ def find_version(name: str) -> str:
         return ""
 
 
-def why_unmet(text: str) -> str:
+def explain_unmet(text: str) -> str:
     """Say why a requirement, as pip takes it, is not met; "" where it is."""
     requirement = Requirement(text)
     installed = find_version(requirement.name)

@@ -1,4 +1,4 @@
-"""The options of `speechssl answer`, `bundle` and `doctor`."""
+"""These are the options of `speechssl answer`, `bundle` and `doctor`."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def suggest_name(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def options_of(
+def list_options(
     config: type, default: Any = None, title: str = "", without: Sequence[str] = ()
 ) -> Iterator[Option]:
     """Yield all options of a dataclass and of its groups, whose fields are dataclasses themselves.
@@ -77,7 +77,7 @@ def options_of(
         if f.name in without:
             continue
         if _is_group(f):
-            yield from options_of(type(value), value, f.metadata["title"], f.metadata["without"])
+            yield from list_options(type(value), value, f.metadata["title"], f.metadata["without"])
         elif _is_option(f):
             kind = types_of_fields[f.name]
             if get_origin(kind) in (typing.Union, types.UnionType):  # X | None
@@ -106,7 +106,7 @@ def build(
     config: type, values: Mapping[str, Any], default: Any = None, without: Sequence[str] = ()
 ) -> Any:
     """Make the dataclass, and those of its groups, from the parsed values. values: name of the
-    option -> value; default, without: as in `options_of`."""
+    option -> value; default, without: as in `list_options`."""
     arguments = {}
     for f in fields(config):
         value = f.default if default is None else getattr(default, f.name)
@@ -131,18 +131,18 @@ def show_call(program: str, config: type) -> str:
     """Show how a program is called, with its positional arguments and required options; the other
     options are "[options]"."""
     words = [program]
-    for option in options_of(config):
+    for option in list_options(config):
         metadata = option.metadata
         name = option.name.upper()
         dots = " ..." if get_origin(option.kind) is tuple else ""
         if metadata.get("positional"):
             words.append(f"[{name}{dots}]" if metadata.get("nargs") else f"{name}{dots}")
         elif option.default is MISSING:
-            words.append(f"{_flag(option)} {metadata.get('metavar') or name}{dots}")
+            words.append(f"{_format_flag(option)} {metadata.get('metavar') or name}{dots}")
     return " ".join([*words, "[options]"])
 
 
-def _flag(option: Option) -> str:
+def _format_flag(option: Option) -> str:
     """Return an option as it is typed: "--out"."""
     return f"--{option.name.replace('_', '-')}"
 
@@ -158,7 +158,7 @@ def make_parser(program: str, config: type) -> Parser:
         allow_abbrev=False,
     )
     groups: dict[str, Any] = {"": parser}
-    for option in options_of(config):
+    for option in list_options(config):
         if option.title not in groups:
             groups[option.title] = parser.add_argument_group(option.title)
         _add_option(groups[option.title], option)
@@ -200,7 +200,7 @@ def _add_option(place: Any, option: Option) -> None:
         keywords["type"] = _make_reader(kind)
     default = _write_default(option)
     place.add_argument(
-        _flag(option),
+        _format_flag(option),
         dest=option.name,
         default=default,
         required=option.default is MISSING,
@@ -303,7 +303,9 @@ def print_options(config: type, values: Mapping[str, Any]) -> None:
     """Print the options of a call as YAML, which --config takes."""
     import yaml
 
-    given = {o.name: values[o.name] for o in options_of(config) if not o.metadata.get("positional")}
+    given = {
+        o.name: values[o.name] for o in list_options(config) if not o.metadata.get("positional")
+    }
     plain = json.loads(json.dumps(given, default=str))  # YAML has no paths and no tuples
     print(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), end="")
 

@@ -126,7 +126,7 @@ def hash_recording(path: Path) -> str:
     return ""
 
 
-def safe_name(name: str) -> str:
+def make_safe_name(name: str) -> str:
     """Make a file name of an id: the id itself where every file system can hold it, otherwise a
     short form with a hash.
 
@@ -138,8 +138,8 @@ def safe_name(name: str) -> str:
     return f"{short}.{hash_bytes(name.encode('utf-8', 'surrogatepass'))[:10]}"
 
 
-def manifest_path(path: Path, out: Path) -> str:
-    """Return the path of a recording for a manifest: relative to `out` if the recording lies below
+def make_manifest_path(path: Path, out: Path) -> str:
+    """Make the path of a recording for a manifest: relative to `out` if the recording lies below
     it, otherwise absolute."""
     with suppress(ValueError):
         return path.resolve().relative_to(out.resolve()).as_posix()
@@ -239,7 +239,7 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
 
     Raises InputError for a file that is no CSV, for two columns of one name, and for rows in which
     text would be lost: with more cells than there are columns, or with quotation marks around
-    further rows (`_swallows_row`).
+    further rows (`_has_further_rows`).
     """
     text = read_text(path, REMEDY)
     rows = _split_tsv(text) if delimiter == "\t" else None
@@ -255,7 +255,7 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     for number, row in enumerate(rows):
         if any(row[len(names) :]):
             problem = f"{len(row)} cells and the header {len(names)}"
-        elif _swallows_row(row, delimiter, len(names)):
+        elif _has_further_rows(row, delimiter, len(names)):
             problem = "a cell in quotation marks that goes on over a line like a row"
         else:
             continue
@@ -333,7 +333,7 @@ def unquote(cell: str) -> str:
     return match[1].replace('""', '"') if match else cell
 
 
-def _swallows_row(row: Sequence[str], delimiter: str, columns: int) -> bool:
+def _has_further_rows(row: Sequence[str], delimiter: str, columns: int) -> bool:
     """Return whether a cell of several lines holds further rows.
 
     The file

@@ -21,7 +21,7 @@ from speechssl.artifacts import (
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.files import add_recording
 from speechssl.data.options import Fsdd
-from speechssl.data.superb import SPLITS, Utterance, to_record
+from speechssl.data.superb import SPLITS, Utterance, make_record
 from speechssl.data.superb_sets import Cards
 from speechssl.errors import InputError
 
@@ -90,7 +90,7 @@ def _write_fsdd(out: Path, splits: Mapping[Path, str], made_from: Mapping[str, A
             lines = []
             for u in utterances[split]:
                 labels = {"keyword": u.text} if task == "ks" else {"speaker": u.speaker}
-                lines.append(to_record(u) | {"labels": labels})
+                lines.append(make_record(u) | {"labels": labels})
             write_lines(manifest, lines)
             hashes[split] = hash_files([manifest])
         write_json(out / task / CARD, {**made_from, "task": task, "manifests": hashes})

@@ -90,7 +90,7 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
             split = counted[1]
         splits.setdefault(split, []).append(path)
     if not splits:
-        raise prepare.no_files(source, "heysquad")
+        raise prepare.make_source_error(source, "heysquad")
     return splits
 
 
@@ -104,7 +104,7 @@ def _read_tables(
     for path in paths:
         for number, row in enumerate(_read_rows(path)):
             # each row is a question, even if its id occurred before: it has its own recording
-            name = report.unique_id(split, row.id or f"{path.stem}-{number}", taken)
+            name = report.make_unique_id(split, row.id or f"{path.stem}-{number}", taken)
             taken.add(name)
             question = replace(row, id=name, transcript=row.transcription or "")
             by_context.setdefault(row.context, []).append(question)
@@ -149,7 +149,7 @@ def _write_recordings(
         if number not in ids or not cell:
             continue
         name = ids[number]
-        audio = prepare.audio_name(split, "questions", name)
+        audio = prepare.make_audio_path(split, "questions", name)
         try:
             if not (out / audio).is_file():
                 samples = decode_cell(cell["bytes"], f"{table}: question {name}")

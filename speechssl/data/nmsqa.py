@@ -39,11 +39,11 @@ from speechssl.data.files import (
     group_segments,
     list_files,
     load_json,
+    make_safe_name,
     parse_number,
     read_csv,
     read_header,
     read_parquet,
-    safe_name,
     unpack,
 )
 from speechssl.data.options import Nmsqa
@@ -135,8 +135,8 @@ class NmsqaRow:
     asker: str = ""  # the speaker of the question
 
 
-def recording_name(path: str | None) -> str:
-    """Return the name of a recording without folder and suffix."""
+def name_recording(path: str | None) -> str:
+    """Name a recording by its path, without folder and suffix."""
     name = (path or "").rpartition("/")[2]
     return re.sub(r"\.(mp3|wav|flac|ogg)$", "", name)
 
@@ -170,15 +170,16 @@ class Files:
     # passage, without "context-" -> numbers of the segments that the release has (segment_id)
     segment_ids: dict[str, list[str]] = field(default_factory=dict)
 
-    def segment_numbers(self, passage: str, names: Mapping[int, str]) -> list[int]:
+    def list_segment_numbers(self, passage: str, names: Mapping[int, str]) -> list[int]:
         """List the numbers of the segments of a passage: those in segment_id, or else those of
         `names` (number -> recording)."""
         listed = self.segment_ids.get(passage.removeprefix("context-"), names)
         return sorted(map(int, listed))
 
 
-def split_of(text: str) -> str:
-    """Return the split that a text names last: dev for "dev_audios", train for "fine-tune"."""
+def find_split(text: str) -> str:
+    """Find the split that a text names last: dev for "dev_audios", train for "fine-tune"; "" where
+    it names none."""
     words = re.split(r"[^a-z]+", text.lower())
     splits = [SPLIT_OF_WORD[word] for word in words if word in SPLIT_OF_WORD]
     return splits[-1] if splits else ""
@@ -195,9 +196,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
     sounds = (*SUFFIXES, ".textgrid")
     for root, path in list_files(roots, ".parquet", ".csv", ".json", *sounds):
         kind = path.suffix.lower()
-        split = split_of(path.parent.relative_to(root).as_posix())
+        split = find_split(path.parent.relative_to(root).as_posix())
         if kind not in sounds:
-            split = split_of(path.stem) or split
+            split = find_split(path.stem) or split
         if not split or (only is not None and kind == ".parquet" and path != only):
             continue
         files = splits[split]
@@ -257,14 +258,14 @@ class Row:
     question_audio_speaker: str | None = None
 
 
-def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
+def read_parquet_rows(path: Path) -> Iterator[NmsqaRow]:
     """Read the rows of a table. Raises InputError for a file that is damaged or is no table of
     NMSQA."""
     for number, cells in enumerate(read_parquet(path)):
         row = convert(cells, Row, f"{path}, row {number}", "give the published file")
         answers = row.answers or Answers()
-        passage = recording_name(row.content_full_audio_path)
-        segment = recording_name(row.content_segment_audio_path)
+        passage = name_recording(row.content_full_audio_path)
+        segment = name_recording(row.content_segment_audio_path)
         if segment == passage:
             segment = ""
         sentence = row.content_segment_text or ""
@@ -280,7 +281,7 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         yield NmsqaRow(
             id=row.id or "",
             passage=passage,
-            recording=recording_name(row.question_audio_path),
+            recording=name_recording(row.question_audio_path),
             context=row.context,
             question=row.question,
             texts=tuple(zip(answers.text or (), answers.answer_start or (), strict=False)),
@@ -295,7 +296,7 @@ def parquet_rows(path: Path) -> Iterator[NmsqaRow]:
 Cells = Mapping[str, str]
 
 
-def csv_rows(files: Files) -> Iterator[NmsqaRow]:
+def read_csv_rows(files: Files) -> Iterator[NmsqaRow]:
     """Yield the questions in the order of the tables, then those without an annotation that have a
     text or a recording.
 
@@ -306,7 +307,7 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         for cells in read_csv(path):
-            name = recording_name(cells["id"])
+            name = name_recording(cells["id"])
             if meta.setdefault(name, cells) != cells:
                 raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
@@ -326,7 +327,7 @@ def csv_rows(files: Files) -> Iterator[NmsqaRow]:
         recording = files.questions.get(question_id, "")
         passage = _name_passage(recording, lines)
         names = segments.get(passage, {})
-        numbers = files.segment_numbers(passage, names)
+        numbers = files.list_segment_numbers(passage, names)
         sentences = {names[n]: texts_of[names[n]] for n in numbers if n in names}
         times = tuple(dict.fromkeys(_parse_time(cells, sentences) for cells in lines))
         if question_id in squad:
@@ -361,12 +362,12 @@ def _name_passage(recording: str, lines: Sequence[Cells]) -> str:
         segment = SEGMENT.fullmatch(_complete_name(cells.get("utterance", "")))
         if segment:
             return segment[1]
-    return _passage_of(recording)
+    return _guess_passage(recording)
 
 
-def _passage_of(recording: str) -> str:
-    """Return the name of the passage of a question: context-1_2 for question-1_2_3, news-7-c for
-    news-7-q."""
+def _guess_passage(recording: str) -> str:
+    """Guess the name of the passage of a question from its recording: context-1_2 for
+    question-1_2_3, news-7-c for news-7-q."""
     passage = re.sub(r"^question-(.+)_\d+$", r"context-\1", recording)
     return re.sub("-q$", "-c", passage)
 
@@ -386,7 +387,7 @@ def _parse_time(cells: Cells, sentences: Mapping[str, str]) -> AnswerTime:
 def _complete_name(cell: str) -> str:
     """Return the name of a passage or a segment. Some tables leave out its "context-", which is
     added here."""
-    name = recording_name(cell)
+    name = name_recording(cell)
     return f"context-{name}" if re.fullmatch(r"\d+(_\d+)+", name) else name
 
 
@@ -413,7 +414,7 @@ class PassageLayout:
     def seconds(self) -> float:
         return self.joined.samples / SAMPLE_RATE
 
-    def index(self, segment: str) -> int | None:
+    def find_index(self, segment: str) -> int | None:
         return self.names.index(segment) if segment in self.names else None
 
 
@@ -423,12 +424,12 @@ def time_in_passage(
     """Find an answer time in the recording of the passage, or None where neither released time can
     be used; return also the remark that says how it was found. expected: the second at which the
     answer should begin, by its place in the text."""
-    index = layout.index(time.segment)
+    index = layout.find_index(time.segment)
     joined = layout.joined
     # the time in the segment, moved by the lengths of the segments before it
     moved = None
     if index is not None:
-        in_segment = clip_time(*time.in_segment, joined.length(index))
+        in_segment = clip_time(*time.in_segment, joined.measure_piece(index))
         if in_segment:
             start, end = (joined.move_to_whole(index, seconds) for seconds in in_segment)
             moved = start, min(end, layout.seconds)
@@ -448,9 +449,9 @@ def time_in_passage(
     return moved, NEARER
 
 
-def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
-    """Return the answers of a row, each (text, offset) once. An offset is kept where the context
-    has the answer there."""
+def list_text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
+    """List the answers of a row, each (text, offset) once. An offset is kept where the context has
+    the answer there."""
     answers = []
     for text, offset in row.texts:
         fits = offset is not None and row.context.startswith(text, offset)
@@ -459,12 +460,12 @@ def text_answers(row: NmsqaRow) -> tuple[Answer, ...]:
     return tuple(dict.fromkeys(answers))
 
 
-def spoken_answers(
+def time_answers(
     row: NmsqaRow, layout: PassageLayout, remark: Callable[[Remark], None]
 ) -> tuple[Answer, ...]:
-    """Return an answer for every time that can be used, and then the answers without a time.
-    remark: is called with what was found and done for every answer."""
-    answers = text_answers(row)
+    """Make an answer for every time that can be used, and then the answers without a time. remark:
+    is called with what was found and done for every answer."""
+    answers = list_text_answers(row)
     with_times: list[Answer] = []
     for time, answer in zip(row.times, _match_times(row, answers, layout, remark), strict=True):
         # the second at which the answer would begin if all characters of the context took equally
@@ -510,7 +511,9 @@ def _match_times(
     for _ in row.times:
         remark(GUESSED)
     candidates = [a for a in answers if a.text in texts] or list(answers)
-    return [min(candidates, key=partial(_distance, time, row, layout)) for time in row.times]
+    return [
+        min(candidates, key=partial(_measure_distance, time, row, layout)) for time in row.times
+    ]
 
 
 def _choose_answer(row: NmsqaRow, answers: Sequence[Answer], text: str, sentence: str) -> Answer:
@@ -524,14 +527,16 @@ def _choose_answer(row: NmsqaRow, answers: Sequence[Answer], text: str, sentence
     return matching[0] if matching else Answer(text)
 
 
-def _distance(time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer) -> float:
-    """Return how far a time is from the place of an answer: |difference of the starts| +
+def _measure_distance(
+    time: AnswerTime, row: NmsqaRow, layout: PassageLayout, answer: Answer
+) -> float:
+    """Measure how far a time is from the place of an answer: |difference of the starts| +
     |difference of the ends|, where times are fractions of the seconds, and places fractions of the
     characters, of the sentence (or of the passage where the sentence is not known)."""
-    index = layout.index(time.segment)
+    index = layout.find_index(time.segment)
     if index is not None and time.sentence:
         text = time.sentence
-        seconds = layout.joined.length(index)
+        seconds = layout.joined.measure_piece(index)
         start, end = time.in_segment
     else:
         text = row.context
@@ -563,19 +568,19 @@ def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, Nmsq
     with the same text, the one that fits the question's recording, or a hash of the text. Raises
     InputError for damaged tables."""
     rows: dict[str, NmsqaRow] = {}
-    tables = chain.from_iterable(map(parquet_rows, files.parquet))
-    for row in tables if files.parquet else csv_rows(files):
+    tables = chain.from_iterable(map(read_parquet_rows, files.parquet))
+    for row in tables if files.parquet else read_csv_rows(files):
         report.count(split, "questions")
         if not row.id:
             report.set_aside(split, "questions", row.id, NO_ID, question=row.question)
             continue
-        name = report.unique_id(split, row.id, rows)
+        name = report.make_unique_id(split, row.id, rows)
         recording = row.recording or files.questions.get(row.id, "")
         rows[name] = replace(row, id=name, recording=recording)
     by_text = {row.context: row.passage for row in reversed(rows.values()) if row.passage}
     for name, row in rows.items():
         if not row.passage:
-            passage = by_text.get(row.context) or _passage_of(row.recording)
+            passage = by_text.get(row.context) or _guess_passage(row.recording)
             passage = passage or f"text-{hash_bytes(row.context.encode())}"
             rows[name] = replace(row, passage=passage)
     return rows
@@ -589,7 +594,7 @@ def collect_passages(rows: Iterable[NmsqaRow], files: Files) -> dict[str, Spoken
         if row.passage in passages:
             continue
         names = segments.get(row.passage, {})
-        numbers = files.segment_numbers(row.passage, names)
+        numbers = files.list_segment_numbers(row.passage, names)
         mark = "-" if row.passage.endswith("-c") else "_"
         passages[row.passage] = SpokenPassage(
             text=row.context,
@@ -629,7 +634,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     jobs = {}
     for name, names in joinable.items():
         segments = [files.recordings[segment] for segment in names]
-        jobs[name] = (segments, o.out / split / "audio" / f"{safe_name(name)}.flac")
+        jobs[name] = (segments, o.out / split / "audio" / f"{make_safe_name(name)}.flac")
     joined = prepare.run_parallel(
         _try_join_segments, jobs, o.workers, f"joining {split}", "passage"
     )
@@ -642,11 +647,11 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             layouts[name] = layout
             passages[name] = Passage(
                 id=name,
-                audio=f"{split}/audio/{safe_name(name)}.flac",
+                audio=f"{split}/audio/{make_safe_name(name)}.flac",
                 seconds=layout.seconds,
                 text=passage.text,
                 speaker=passage.speaker,
-                words=_passage_words(layout, files.grids),
+                words=_read_passage_words(layout, files.grids),
             )
         elif text_will_do and passage.text.strip():
             passages[name] = Passage(name, text=passage.text, speaker=passage.speaker)
@@ -670,17 +675,15 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             measured.get(row.id), row.question, prepare.NO_QUESTION, text_will_do, o.out
         )
         layout_of_row = layouts.get(row.passage)
-        reason = _why_unusable(row, passages, layout_of_row)
+        reason = _explain_unusable(row, passages, layout_of_row)
         if reason:
             audio = {"reason": reason}
         if isinstance(audio, dict):
             report.set_aside(split, "questions", row.id, **audio)
             continue
-        answers = text_answers(row)
+        answers = list_text_answers(row)
         if layout_of_row:
-            answers = spoken_answers(
-                row, layout_of_row, lambda remark: report.remark(split, *remark)
-            )
+            answers = time_answers(row, layout_of_row, lambda remark: report.remark(split, *remark))
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
             longest = question.seconds + TOLERANCE
@@ -699,7 +702,7 @@ def _try_join_segments(paths: Sequence[Path], out: Path) -> Joined | InputError:
         return error
 
 
-def _why_unusable(
+def _explain_unusable(
     row: NmsqaRow, passages: Mapping[str, Passage], layout: PassageLayout | None
 ) -> str:
     """Say why a question cannot be used, whatever its recording; "" where it can. layout: that of
@@ -727,8 +730,8 @@ def _lay_out(names: tuple[str, ...], joined: Joined, recording: Path | None) -> 
     return replace(layout, comparable=difference <= AGREE + DRIFT * len(names))
 
 
-def _passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Span, ...]:
-    """Return the words of all segments with their times in the passage."""
+def _read_passage_words(layout: PassageLayout, grids: Mapping[str, Path]) -> tuple[Span, ...]:
+    """Read the words of all segments, with their times in the passage."""
     words = []
     for index, name in enumerate(layout.names):
         for word in read_words(name, grids):
@@ -768,7 +771,7 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits = find_files([root], only=source) if is_table else find_files(unpack(root, o.out))
         if not splits:
-            raise prepare.no_files(source, "nmsqa")
+            raise prepare.make_source_error(source, "nmsqa")
         return {split: make_records(split, files, report, o) for split, files in splits.items()}
 
     settings = {"made_from": describe_source(root, ".parquet", ".csv", ".json", *ARCHIVES)}

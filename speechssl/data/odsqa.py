@@ -21,9 +21,9 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
+    find_split_files,
     make_take,
     prepare_corpus,
-    split_files,
     stamp_files,
 )
 from speechssl.data.squad import Style, collect_originals, make_records, read_squad
@@ -57,7 +57,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     ODSQA, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, split_of, "odsqa")
+    files = find_split_files(source, find_split, "odsqa")
     passages, recorded_questions = _find_recordings(source) if o.audio else ({}, {})
     questions = {name: Take((path,)) for name, path in recorded_questions.items()}
     settings: dict[str, Any] = {"files": stamp_files(files)}
@@ -94,8 +94,8 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
     return prepare_corpus("odsqa", o, settings, read, PUBLISHED, card)
 
 
-def split_of(path: Path) -> str:
-    """Return the split of a file by its name, or otherwise by that of its folder.
+def find_split(path: Path) -> str:
+    """Find the split of a file by its name, or otherwise by that of its folder.
 
     Splits are test-textq and test-spokenq of ODSQA, and train-, dev- or test- with tts or
     backtrans, such as "dev-tts". A file of DRCD is no split, but has the original texts: it gives

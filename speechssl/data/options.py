@@ -1,5 +1,5 @@
-"""The options of `speechssl prepare`: the corpora of spoken question answering and the sets of
-SUPERB, from local folders."""
+"""These are the options of `speechssl prepare`: the corpora of spoken question answering and the
+sets of SUPERB, from local folders."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ with the reason. Finished work is kept; a killed run resumes with the same comma
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenQAOrText(SpokenQA):
-    """A corpus whose texts can be prepared without recordings."""
+    """The texts of such a corpus can also be prepared without recordings."""
 
     audio: bool = option(True, "use the recordings, where there are any; else only texts")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nmsqa(SpokenQA):
-    """NMSQA: spoken SQuAD, with real speakers in the test set
+    """prepare NMSQA, spoken SQuAD, with real speakers in the test set
     (github.com/DanielLin94144/DUAL-textless-SQA)
 
     SOURCE holds one of these releases:
@@ -75,7 +75,7 @@ class Nmsqa(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class Odsqa(SpokenQAOrText):
-    """ODSQA: DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans
+    """prepare ODSQA, DRCD read by 20 Mandarin speakers, and DRCD-TTS and DRCD-backtrans
     (github.com/Chia-Hsuan-Lee/ODSQA)
 
     What is read, as far as it is there:
@@ -95,7 +95,7 @@ class Odsqa(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class ToeflQa(SpokenQA):
-    """TOEFL-QA: stories of the TOEFL listening test with multiple choice
+    """prepare TOEFL-QA, stories of the TOEFL listening test with multiple choice
     (github.com/iamyuanchung/TOEFL-QA)
 
       SOURCE/data/train|dev|test/tpo_1-conversation_1_1, ...
@@ -109,7 +109,7 @@ class ToeflQa(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class SpokenSquad(SpokenQAOrText):
-    """Spoken-SQuAD: SQuAD synthesised and transcribed by a recogniser
+    """prepare Spoken-SQuAD, SQuAD synthesised and transcribed by a recogniser
     (github.com/Chia-Hsuan-Lee/Spoken-SQuAD)
 
     What is read, as far as it is there:
@@ -128,7 +128,7 @@ class SpokenSquad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class SlueSqa5(SpokenQA):
-    """SLUE-SQA-5: questions and documents of real speech
+    """prepare SLUE-SQA-5, questions and documents of real speech
     (huggingface.co/datasets/asapp/slue-phase-2)
 
     What is read, as far as it is there:
@@ -146,7 +146,7 @@ class SlueSqa5(SpokenQA):
 
 @dataclass(frozen=True, kw_only=True)
 class HeySquad(SpokenQAOrText):
-    """HeySQuAD: questions of SQuAD spoken by people
+    """prepare HeySQuAD, questions of SQuAD spoken by people
     (huggingface.co/datasets/yijingwu/HeySQuAD_human)
 
     What is read, as far as it is there:
@@ -162,7 +162,7 @@ class HeySquad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class SquadSrc(SpokenQAOrText):
-    """SQuAD-SRC: all questions of SQuAD 1.1 read by 24 people of six countries
+    """prepare SQuAD-SRC, all questions of SQuAD 1.1 read by 24 people of six countries
     (github.com/tangyixuan/SQuAD-SRC)
 
     What is read, as far as it is there:
@@ -180,7 +180,7 @@ class SquadSrc(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class SdQa(SpokenQAOrText):
-    """SD-QA: questions of TyDi QA asked in 24 dialects of five languages
+    """prepare SD-QA, questions of TyDi QA asked in 24 dialects of five languages
     (github.com/ffaisal93/SD-QA)
 
     What is read, as far as it is there:
@@ -200,7 +200,8 @@ class SdQa(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class Squad(SpokenQAOrText):
-    """plain SQuAD JSON, 1.1 or 2.0, with or without audio (rajpurkar.github.io/SQuAD-explorer)
+    """prepare plain SQuAD JSON, 1.1 or 2.0, with or without audio
+    (rajpurkar.github.io/SQuAD-explorer)
 
     What is read, as far as it is there:
 
@@ -220,7 +221,7 @@ class Squad(SpokenQAOrText):
 
 @dataclass(frozen=True, kw_only=True)
 class Drcd(Squad):
-    """plain DRCD JSON (Mandarin), with or without audio (github.com/DRCKnowledgeTeam/DRCD)
+    """prepare plain DRCD JSON (Mandarin), with or without audio (github.com/DRCKnowledgeTeam/DRCD)
 
     What is read, as far as it is there:
 
@@ -240,7 +241,7 @@ class Drcd(Squad):
 
 @dataclass(frozen=True, kw_only=True)
 class TableCorpus:
-    """your own corpus, from tables of passages and of questions
+    """prepare your own corpus, from tables of passages and of questions
 
       SOURCE/[SPLIT/]passages.csv      audio (and id, text, transcript, speaker, language, words)
       SOURCE/[SPLIT/]questions.csv     passage, audio or text, answers (and id, speaker, language)
@@ -278,7 +279,7 @@ the published ones before anything is written; --any-count takes a part of the c
 
 @dataclass(frozen=True, kw_only=True)
 class LibriSpeech(SuperbSet):
-    """LibriSpeech for PR and ASR (openslr.org/12)
+    """prepare LibriSpeech for PR and ASR (openslr.org/12)
 
       LibriSpeech/train-clean-100|dev-clean|test-clean/SPEAKER/CHAPTER/*.flac and *.trans.txt
       librispeech-lexicon.txt (openslr.org/11), and s3prl's librispeech-lexicon-allothers-g2p.txt
@@ -308,8 +309,8 @@ class LibriSpeech(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class SpeechCommands(SuperbSet):
-    """Speech Commands v1 for KS (download.tensorflow.org/data/speech_commands_v0.01.tar.gz and
-    ..._test_set_v0.01.tar.gz)
+    """prepare Speech Commands v1 for KS (download.tensorflow.org/data/speech_commands_v0.01.tar.gz
+    and ..._test_set_v0.01.tar.gz)
 
       SOURCE/speech_commands_v0.01/yes|no|.../*.wav and _background_noise_/*.wav
       SOURCE/speech_commands_test_set_v0.01/yes|no|.../_unknown_|_silence_/*.wav
@@ -322,7 +323,8 @@ class SpeechCommands(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class Quesst14(SuperbSet):
-    """the English part of QUESST 2014 for QbE (speech.fit.vutbr.cz/files/quesst14Database.tgz)
+    """prepare the English part of QUESST 2014 for QbE
+    (speech.fit.vutbr.cz/files/quesst14Database.tgz)
 
       quesst14Database/Audio|dev_queries|eval_queries/*.wav
       quesst14Database/scoring/language_key_utterances|dev|eval.lst and
@@ -334,7 +336,7 @@ class Quesst14(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class VoxCeleb1(SuperbSet):
-    """VoxCeleb1 for SID and ASV (robots.ox.ac.uk/~vgg/data/voxceleb)
+    """prepare VoxCeleb1 for SID and ASV (robots.ox.ac.uk/~vgg/data/voxceleb)
 
       SOURCE/dev|test/wav/id10001/VIDEO/00001.wav
       SOURCE/iden_split.txt, and SOURCE/veri_test.txt (or voxceleb1_test_v2.txt) for asv
@@ -347,7 +349,8 @@ class VoxCeleb1(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class Libri2Mix(SuperbSet):
-    """Libri2Mix for SD and SS (made by github.com/ftshijt/LibriMix from LibriSpeech and WHAM)
+    """prepare Libri2Mix for SD and SS (made by github.com/ftshijt/LibriMix from LibriSpeech and
+    WHAM)
 
       bash generate_librimix.sh CORPORA
       python3 scripts/prepare_diarization.py --target_dir CORPORA/diarization \\
@@ -376,7 +379,7 @@ class Libri2Mix(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class FluentSpeechCommands(SuperbSet):
-    """Fluent Speech Commands for IC (fluent.ai, after a form)
+    """prepare Fluent Speech Commands for IC (fluent.ai, after a form)
 
       fluent_speech_commands_dataset/wavs/speakers/SPEAKER/*.wav
       fluent_speech_commands_dataset/data/train_data.csv|valid_data.csv|test_data.csv
@@ -387,8 +390,8 @@ class FluentSpeechCommands(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class AudioSnips(SuperbSet):
-    """Audio SNIPS for SF (prepared by s3prl's preprocess/snips_prepare_data.sh, or the archive that
-    its docs/superb.md links)
+    """prepare Audio SNIPS for SF (prepared by s3prl's preprocess/snips_prepare_data.sh, or the
+    archive that its docs/superb.md links)
 
       SNIPS/train|valid|test/VOICE-snips-SPLIT-NUMBER.wav
       SNIPS/all.iob.snips.txt
@@ -399,7 +402,7 @@ class AudioSnips(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class Iemocap(SuperbSet):
-    """IEMOCAP in five folds for ER (sail.usc.edu/iemocap, after a form)
+    """prepare IEMOCAP in five folds for ER (sail.usc.edu/iemocap, after a form)
 
       IEMOCAP_full_release/Session1|...|Session5/dialog/EmoEvaluation/*.txt
       IEMOCAP_full_release/Session1|...|Session5/sentences/wav/DIALOGUE/*.wav
@@ -410,7 +413,7 @@ class Iemocap(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceBankDemand(SuperbSet):
-    """VoiceBank-DEMAND, 28 speakers, for SE (datashare.ed.ac.uk/handle/10283/2791)
+    """prepare VoiceBank-DEMAND, 28 speakers, for SE (datashare.ed.ac.uk/handle/10283/2791)
 
       SOURCE/clean_trainset_28spk_wav|noisy_trainset_28spk_wav|clean_testset_wav|noisy_testset_wav/*.wav
 
@@ -422,7 +425,7 @@ class VoiceBankDemand(SuperbSet):
 
 @dataclass(frozen=True, kw_only=True)
 class Fsdd:
-    """Free Spoken Digit Dataset (real voices) as sets for KS and SID
+    """prepare the Free Spoken Digit Dataset (real voices) as sets for KS and SID
 
     3,000 recordings of six speakers, read as they are:
     github.com/Jakobovski/free-spoken-digit-dataset.

@@ -40,7 +40,7 @@ from speechssl.audio import (
     resample,
     write_flac,
 )
-from speechssl.data.files import check_shards, list_files, manifest_path, safe_name
+from speechssl.data.files import check_shards, list_files, make_manifest_path, make_safe_name
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -53,7 +53,7 @@ from speechssl.data.records import (
     write_records,
 )
 from speechssl.errors import InputError, count_set_aside
-from speechssl.text import answer_tokens, language_of
+from speechssl.text import find_language, split_answer_tokens
 
 Kind = Literal["passages", "questions"]
 KINDS: tuple[Kind, ...] = ("passages", "questions")
@@ -97,7 +97,8 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class SplitRecords:
-    """The records of one split. Paths of audio are absolute, or relative to the output folder."""
+    """These are the records of one split. Paths of audio are absolute, or relative to the output
+    folder."""
 
     passages: Sequence[Passage]
     questions: Sequence[Question]
@@ -112,9 +113,8 @@ class PrepareReport:
     published: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     first: int | None = None  # passages to keep of a split (--passages), None for all; see `slice`
     invented: bool = False  # the corpus is a miniature, to which no published count applies
-    remarks: Counter[tuple[str, Remark]] = field(
-        default_factory=Counter
-    )  # (split, remark) -> items
+    # (split, remark) -> items
+    remarks: Counter[tuple[str, Remark]] = field(default_factory=Counter)
     examples: dict[tuple[str, Remark], list[str]] = field(default_factory=dict)  # ids of some
     # lines of set_aside.jsonl; a line with a `count` stands for so many items
     aside: list[dict[str, Any]] = field(default_factory=list)
@@ -140,9 +140,9 @@ class PrepareReport:
             if len(names) < EXAMPLES:
                 names.append(name)
 
-    def unique_id(self, split: str, name: str, taken: Container[str]) -> str:
-        """Return an id that is not taken: the name itself, or else the first of NAME#2, NAME#3,
-        ..., with a remark."""
+    def make_unique_id(self, split: str, name: str, taken: Container[str]) -> str:
+        """Make an id that is not taken: the name itself, or else the first of NAME#2, NAME#3, ...,
+        with a remark."""
         unique, number = name, 2
         while unique in taken:
             unique = f"{name}#{number}"
@@ -174,7 +174,7 @@ class PrepareReport:
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
 
-    def reasons(self, **where: str) -> Counter[str]:
+    def count_reasons(self, **where: str) -> Counter[str]:
         """Count the items that were set aside: reason -> number. where: split=..., kind=... count
         only those of this split, this kind."""
         counts: Counter[str] = Counter()
@@ -183,8 +183,8 @@ class PrepareReport:
                 counts[line["reason"]] += line.get("count", 1)
         return counts
 
-    def to_json(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
-        """Return the content of data_report.json. splits: the records that are kept.
+    def summarise(self, splits: Mapping[str, SplitRecords]) -> dict[str, Any]:
+        """Make the content of data_report.json. splits: the records that are kept.
 
         Raises AssertionError where the items that were kept and set aside do not add up to those
         that were read: the code of the corpus lost some.
@@ -197,7 +197,7 @@ class PrepareReport:
             for kind in KINDS:
                 items = getattr(records, kind)
                 read = self.read[split, kind]
-                aside = self.reasons(split=split, kind=kind).total()
+                aside = self.count_reasons(split=split, kind=kind).total()
                 if not read and kind not in published:
                     continue
                 assert len(items) + aside == read, (
@@ -215,7 +215,7 @@ class PrepareReport:
                     found = {"what": remark[0], "count": number, "done": remark[1]}
                     names = self.examples.get((split, remark))
                     facts["found"].append(found | ({"such_as": names} if names else {}))
-            facts["set_aside"] = dict(self.reasons(split=split))
+            facts["set_aside"] = dict(self.count_reasons(split=split))
             by_split[split] = facts | _count_answers(records)
         content: dict[str, Any] = {"corpus": self.corpus}
         if self.invented:
@@ -244,10 +244,10 @@ def make_take(segments: Mapping[int, Path], first: int) -> Take:
     return Take(tuple(segments[n] for n in sorted(segments)), missing)
 
 
-def audio_name(split: str, kind: Kind, name: str) -> str:
-    """Return the path of a recording below the corpus, with "p" or "q" before its name: a passage
-    and a question may have the same id."""
-    return f"{split}/audio/{kind[0]}-{safe_name(name)}.flac"
+def make_audio_path(split: str, kind: Kind, name: str) -> str:
+    """Make the path of a recording below the corpus, with "p" or "q" before its name: a passage and
+    a question may have the same id."""
+    return f"{split}/audio/{kind[0]}-{make_safe_name(name)}.flac"
 
 
 def attach(
@@ -303,7 +303,7 @@ def attach_takes(
                 reason = "segments of its recording are missing"
                 attached[record.id] = {"reason": reason, "missing": take.missing}
             else:
-                jobs[record.id] = (o.out, audio_name(split, kind, record.id), take.paths)
+                jobs[record.id] = (o.out, make_audio_path(split, kind, record.id), take.paths)
         processes = o.workers if len(jobs) > FEW else 1
         attached |= run_parallel(_write_take, jobs, processes, f"{split} {kind}", "recording")
         records = attach(split, kind, records, attached, report)
@@ -334,11 +334,11 @@ class Joined:
 
     @cached_property
     def starts(self) -> tuple[Fraction, ...]:
-        """The exact start of every piece in seconds, and the end of the last; (K + 1,)."""
+        """Return the exact start of every piece in seconds, and the end of the last; (K + 1,)."""
         return tuple(accumulate(map(Fraction, self.lengths, self.rates), initial=Fraction(0)))
 
-    def length(self, piece: int) -> float:
-        """Return the seconds of a piece."""
+    def measure_piece(self, piece: int) -> float:
+        """Measure the seconds of a piece."""
         return float(self.starts[piece + 1] - self.starts[piece])
 
     def move_to_whole(self, piece: int, seconds: float) -> float:
@@ -418,7 +418,7 @@ def choose_audio(
     """
     path, seconds = recording or (out, None)
     if isinstance(seconds, float):
-        return manifest_path(path, out), seconds
+        return make_manifest_path(path, out), seconds
     if text_will_do:
         return ("", 0.0) if text.strip() else {"reason": no_text}
     if seconds is None:
@@ -495,7 +495,7 @@ def stamp_files(files: Mapping[str, Path]) -> dict[str, str]:
     return stamps
 
 
-def no_files(source: Path, corpus: str) -> InputError:
+def make_source_error(source: Path, corpus: str) -> InputError:
     """Make the error of a source that is not of this corpus, by the name of its verb."""
     return InputError(
         f"{source} has no files of {corpus}; give those that `speechssl prepare {corpus} --help` "
@@ -503,18 +503,20 @@ def no_files(source: Path, corpus: str) -> InputError:
     )
 
 
-def split_files(source: Path, split_of: Callable[[Path], str], corpus: str) -> dict[str, Path]:
-    """Find the JSON file of every split: below the source, or the source itself. split_of: a
+def find_split_files(
+    source: Path, find_split: Callable[[Path], str], corpus: str
+) -> dict[str, Path]:
+    """Find the JSON file of every split: below the source, or the source itself. find_split: a
     function that returns the split of a file, "" for a file of none. Raises InputError where there
     are no files, or two of one split."""
     files: dict[str, Path] = {}
     paths = [path for _, path in list_files([source], ".json")] if source.is_dir() else [source]
     for path in paths:
-        split = split_of(path) if path.is_file() else ""
+        split = find_split(path) if path.is_file() else ""
         if split:
             check_shards(split, [files.setdefault(split, path), path])
     if not files:
-        raise no_files(source, corpus)
+        raise make_source_error(source, corpus)
     return files
 
 
@@ -535,7 +537,7 @@ def make_once(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    if _refers_outside(out):
+    if _has_outside_audio(out):
         print(f"{out}: its WAV and FLAC recordings stay where they are; prepare again if they move")
     to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
     if to_align:
@@ -547,7 +549,7 @@ def make_once(
     return report
 
 
-def _refers_outside(out: Path) -> bool:
+def _has_outside_audio(out: Path) -> bool:
     """Return whether recordings lie outside the corpus, by the first passage of every split."""
     for path in out.glob("*/passages.jsonl"):
         with path.open(encoding="utf-8") as lines:
@@ -588,7 +590,7 @@ def _check_used(splits: Mapping[str, SplitRecords], report: PrepareReport, sourc
     for records in splits.values():
         if records.questions or (records.passages and not questions):
             return
-    reasons = report.reasons().most_common(3)
+    reasons = report.count_reasons().most_common(3)
     why = "; ".join(f"{number:,} x {reason}" for reason, number in reasons)
     errors = [line["why"] for line in report.aside if "why" in line]
     if errors:
@@ -614,11 +616,11 @@ def write_corpus(
     for split, records in splits.items():
         for kind in KINDS:
             write_records(out / split / f"{kind}.jsonl", getattr(records, kind))
-    content = report.to_json(splits)
+    content = report.summarise(splits)
     write_lines(out / "set_aside.jsonl", report.aside)
     write_json(out / "data_report.json", content)
     card: dict[str, Any] = {"corpus": report.corpus, **about}
-    synthetic = _synthetic_note(splits, report.invented, synthesiser)
+    synthetic = _describe_synthetic(splits, report.invented, synthesiser)
     if synthetic:
         card["synthetic"] = synthetic
     card["manifests"] = {split: data_hash(out, split) for split in splits}
@@ -650,7 +652,7 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
         if not passage.audio:
             continue
         for answer in without_time:
-            place, _ = locate(answer, passage.written, language_of(q.language))
+            place, _ = locate(answer, passage.written, find_language(q.language))
             to_align += place is not None
     facts = {"answerable": len(answerable), "with_times": with_times, "answers_to_align": to_align}
     with_text = [q for q in answerable if any(a.text.strip() for a in q.answers)]
@@ -661,7 +663,7 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     def join_words(text: str, language: str) -> str:
         """Join the normalised words by spaces, with a space at either end: then a text is found
         within another in whole words only."""
-        return f" {' '.join(answer_tokens(text, language, digits=False))} "
+        return f" {' '.join(split_answer_tokens(text, language, digits=False))} "
 
     texts = {p.id: join_words(p.transcript or p.text, p.language) for p in records.passages}
     in_context = 0
@@ -671,7 +673,9 @@ def _count_answers(records: SplitRecords) -> dict[str, Any]:
     return facts | {"answer_in_context": in_context / len(with_text)}
 
 
-def _synthetic_note(splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str) -> str:
+def _describe_synthetic(
+    splits: Mapping[str, SplitRecords], invented: bool, synthesiser: str
+) -> str:
     """Say how much of the audio a synthesiser spoke, and whether the corpus is invented; "" for a
     corpus of real speech."""
     passages = [p for records in splits.values() for p in records.passages]

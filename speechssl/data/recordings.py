@@ -30,7 +30,13 @@ from speechssl.data.files import (
     list_files,
     read_csv,
 )
-from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
+from speechssl.data.records import (
+    check_inside,
+    data_hash,
+    load_corpus,
+    read_lines,
+    take_first_passages,
+)
 from speechssl.errors import InputError, make_printable
 from speechssl.processes import is_main
 from speechssl.schema import convert
@@ -82,7 +88,7 @@ def list_recordings(
     kind = source.suffix.lower()
     recordings: list[Recording] = []
     if split is not None:
-        data = first_passages(load_corpus(source, split), passages)
+        data = take_first_passages(load_corpus(source, split), passages)
         recordings = [Recording(r.id, data.path(r), r.seconds) for r in data.records]
         for q in data.questions:
             for name, audio in zip(q.option_ids, q.option_audio, strict=False):
@@ -158,8 +164,8 @@ def hash_contents(recordings: Sequence[Recording]) -> str:
     return hash_json([[r.id, hash_recording(r.path)] for r in bar])
 
 
-def source_card(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:
-    """Return the entries of a card about a split of a prepared corpus; none for other sources.
+def describe_split(source: Path, split: str | None, passages: int | None) -> dict[str, Any]:
+    """Make the entries of a card about a split of a prepared corpus; none for other sources.
     passages: how many of them are taken, None for all."""
     if split is None:
         return {}
@@ -171,14 +177,14 @@ def read_manifest(path: Path) -> Iterator[Recording]:
     may occur twice. Raises InputError for a manifest that is damaged."""
     kind = path.suffix.lower()
     if kind == ".csv":
-        yield from _make_recordings(path, _csv_lines(path))
+        yield from _make_recordings(path, _read_csv_lines(path))
     elif kind == ".jsonl":
         yield from _make_recordings(path, read_lines(path))
     else:
         yield from _read_path_list(path, has_columns=kind == ".tsv")
 
 
-def audio_id(name: str) -> str:
+def make_audio_id(name: str) -> str:
     """Make the id of a recording from its path: without the suffix, if that is one of SUFFIXES."""
     suffix = Path(name).suffix
     return make_printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
@@ -216,17 +222,17 @@ def _list_folder(folder: Path) -> list[Recording]:
         )
     paths = [path for path in paths if path.suffix.lower() in SUFFIXES]
     names = [path.relative_to(folder).as_posix() for path in paths]
-    id_counts = Counter(map(audio_id, names))
+    id_counts = Counter(map(make_audio_id, names))
     recordings = []
     for name, path in zip(names, paths, strict=True):
-        recording_id = audio_id(name)
+        recording_id = make_audio_id(name)
         if id_counts[recording_id] > 1:  # a.wav and a.flac: the suffix tells them apart
             recording_id = make_printable(name)
         recordings.append(Recording(recording_id, path))
     return sorted(recordings, key=lambda r: r.id)
 
 
-def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number of the line, cells of `audio` and `id` that are not empty) for every row of a
     CSV."""
     for number, row in enumerate(read_csv(path, detect_delimiter(path)), 2):
@@ -256,7 +262,7 @@ def _make_recordings(
             raise InputError(
                 f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
             )
-        name = audio_id(line.audio) if line.id is None else make_printable(str(line.id))
+        name = make_audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
 
 
@@ -281,4 +287,4 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
         )
     for number, name in names.items():
         check_inside(root, name, f"{path}:{number}")
-        yield Recording(audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
+        yield Recording(make_audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)

@@ -83,7 +83,7 @@ class Passage:
 
     @property
     def written(self) -> str:
-        """The text, or else the transcript, which offsets of answers refer to."""
+        """Return the text, or else the transcript, which offsets of answers refer to."""
         return self.text or self.transcript
 
 
@@ -110,12 +110,12 @@ class Question:
 
     @property
     def written(self) -> str:
-        """The text, or else the transcript."""
+        """Return the text, or else the transcript."""
         return self.text or self.transcript
 
     @property
     def option_ids(self) -> tuple[str, ...]:
-        """The ids under which units and transcripts of the options' recordings are kept."""
+        """Return the ids under which units and transcripts of the options' recordings are kept."""
         return tuple(f"{self.id}:option-{i}" for i in range(len(self.options)))
 
 
@@ -130,22 +130,22 @@ class Corpus:
 
     @property
     def language(self) -> str:
-        """The language of the first passage; "en" where there is none."""
+        """Return the language of the first passage; "en" where there is none."""
         return next((passage.language for passage in self.passages.values()), "en")
 
     @property
     def records(self) -> list[Passage | Question]:
-        """The passages, then the questions."""
+        """List the passages, then the questions."""
         return [*self.passages.values(), *self.questions]
 
     @property
     def answerable(self) -> tuple[Question, ...]:
-        """The questions that their passages answer."""
+        """List the questions that their passages answer."""
         return tuple(q for q in self.questions if q.answers)
 
     @property
     def choices(self) -> tuple[Question, ...]:
-        """The multiple-choice questions."""
+        """List the multiple-choice questions."""
         return tuple(q for q in self.questions if q.correct)
 
     def path(self, record: Passage | Question) -> Path:
@@ -268,24 +268,24 @@ def data_hash(root: Path | str, split: str) -> str:
     return hash_files(sorted((Path(root) / split).glob("[!.]*.jsonl")))
 
 
-def data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
-    """Return the entries of a model's card about its data, which are hashes of splits.
+def collect_data_facts(made_from: Mapping[str, Any], start: Path | None = None) -> dict[str, Any]:
+    """Collect the entries of a model's card about its data, which are hashes of splits.
 
     made_from: has the hash of the training split, `data`, and that of the split by which the
     checkpoint was chosen, if any, `eval_data`. start: the model from which training began, if any;
     the splits that it was trained on become `start_data`.
     """
     facts = {name: made_from[name] for name in ("data", "eval_data") if name in made_from}
-    earlier = sorted(training_data(read_json(start / "card.json"))) if start else []
+    earlier = sorted(list_training_hashes(read_json(start / "card.json"))) if start else []
     if earlier:
         facts["start_data"] = earlier
     return facts
 
 
-def training_data(card: Mapping[str, Any]) -> set[str]:
-    """Return the hashes of the splits that a model was trained on according to its card: those that
-    `data_facts` wrote, and in cards of shipped models that of the split of their units or corpora.
-    """
+def list_training_hashes(card: Mapping[str, Any]) -> set[str]:
+    """List the hashes of the splits that a model was trained on according to its card: those that
+    `collect_data_facts` wrote, and in cards of shipped models that of the split of their units or
+    corpora."""
     hashes = {card.get("data"), *(card.get("start_data") or ())}
     if isinstance(card.get("units"), dict):
         hashes.add(card["units"].get("corpus"))
@@ -312,15 +312,15 @@ def corpus_card(root: Path | str) -> dict[str, Any]:
     return dict(read_json(card)) if card.is_file() else {"corpus": Path(root).resolve().name}
 
 
-def synthetic_note(root: Path | str) -> str:
-    """Return the sentence below tables which says that a corpus is partly synthetic, or invented,
-    according to its card; "" for other corpora."""
-    return synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
+def read_synthetic_note(root: Path | str) -> str:
+    """Read from the card of a corpus the sentence below tables which says that the corpus is partly
+    synthetic, or invented; "" for other corpora."""
+    return write_synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
 
 
-def synthetic_sentence(note: str) -> str:
-    """Make a sentence of `note`, the entry `synthetic` of a card; "" for an empty note. The note of
-    a miniature without recordings says only that it is invented."""
+def write_synthetic_sentence(note: str) -> str:
+    """Write `note`, the entry `synthetic` of a card, as a sentence; "" for an empty note. The note
+    of a miniature without recordings says only that it is invented."""
     if note == INVENTED:
         return f"{note.capitalize()}."
     return f"Synthetic speech: {note}." if note else ""
@@ -418,8 +418,8 @@ def guess_unit(ends: Iterable[tuple[float, float]]) -> str:
     return ""
 
 
-def first_passages(corpus: Corpus, count: int | None) -> Corpus:
-    """Return a corpus of the first `count` passages and their questions; None stands for all."""
+def take_first_passages(corpus: Corpus, count: int | None) -> Corpus:
+    """Take the first `count` passages of a corpus and their questions; None stands for all."""
     if count is None:
         return corpus
     passages = dict(list(corpus.passages.items())[:count])
@@ -433,22 +433,22 @@ def first_passages(corpus: Corpus, count: int | None) -> Corpus:
 def voices_of(corpus: Corpus) -> dict[str, str]:
     """Return the speaker of every passage and question: id -> speaker. The speaker is "" where it
     is not known, and where it also occurs in the split `train` of the corpus."""
-    training_voices = known_voices(corpus.root)
+    training_voices = read_known_voices(corpus.root)
     return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
 
 
-def known_voices(root: Path | str) -> frozenset[str]:
-    """Return the speakers of the split `train` of a corpus; none where it has no such split.
+def read_known_voices(root: Path | str) -> frozenset[str]:
+    """Read the speakers of the split `train` of a corpus; none where it has no such split.
 
     A system of spoken QA that was trained on that split knows these speakers. Speakers of other
     training data (of the encoder, or of another corpus) are not counted, because cards name data
     and not speakers.
     """
-    return _speakers(Path(root) / "train", data_hash(root, "train"))
+    return _read_speakers(Path(root) / "train", data_hash(root, "train"))
 
 
 @lru_cache(8)
-def _speakers(folder: Path, manifests: str) -> frozenset[str]:
+def _read_speakers(folder: Path, manifests: str) -> frozenset[str]:
     """Read the speakers of a split. manifests: their hash; when it changes, they are read again."""
     speakers: set[str] = set()
     for path in folder.glob("*.jsonl"):

@@ -23,7 +23,7 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
-    no_files,
+    make_source_error,
     prepare_corpus,
     stamp_files,
 )
@@ -68,7 +68,7 @@ class Dialect(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The names of the folders of language and dialect: "eng-usa"."""
+        """Return the names of the folders of language and dialect: "eng-usa"."""
         return f"{self.folder.parent.name}-{self.folder.name}"
 
     @property
@@ -77,7 +77,7 @@ class Dialect(NamedTuple):
 
     @property
     def written(self) -> Path:
-        """The file with the questions of the language as TyDi has them."""
+        """Return the file with the questions of the language as TyDi has them."""
         return self.folder.parent / f"{self.language}.{self.part}.txt"
 
     @property
@@ -159,7 +159,7 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
             dialect = Dialect(path.parent, language=name[1], part=name[2])
             by_dialect.setdefault(dialect, {})[name[4]] = path
     if not by_dialect:
-        raise no_files(source, "sd-qa")
+        raise make_source_error(source, "sd-qa")
     dialects = {}
     for dialect, by_region in by_dialect.items():
         first = FIRST_REGIONS.get(dialect.folder.name)

@@ -30,11 +30,11 @@ from speechssl.data.files import (
     decode_cell,
     describe_source,
     list_files,
+    make_safe_name,
     open_parquet,
     read_column_names,
     read_header,
     read_parquet,
-    safe_name,
     unpack,
     unquote,
 )
@@ -107,8 +107,8 @@ class SlueRow:
 # ---- tables
 
 
-def split_of(name: str) -> str:
-    """Return the split that a table or a folder is named after, "" for none."""
+def find_split(name: str) -> str:
+    """Find the split that a table or a folder is named after, "" for none."""
     words_of = {  # in this order: "verified_test" contains "test"
         "verified_test": ("verified",),
         "train": ("fine-tune", "train"),
@@ -129,7 +129,7 @@ def find_tables(roots: Iterable[Path], wanted_table: Path | None) -> dict[str, l
     """
     tables: dict[str, list[Path]] = {}
     for _, path in list_files(roots, ".parquet", ".tsv"):
-        split = split_of(path.parent.name if path.stem.isdecimal() else path.stem)
+        split = find_split(path.parent.name if path.stem.isdecimal() else path.stem)
         if split and (wanted_table is None or path == wanted_table):
             columns = read_column_names(path) if path.suffix == ".parquet" else read_header(path)
             if {"question_id", "document_id"} <= set(columns):
@@ -221,11 +221,11 @@ class FileIndex:
             kind = path.parent.name
             if kind in (*KINDS, "word2time"):
                 by_split = self.files.setdefault((kind, path.stem), {})
-                split = split_of(path.parent.parent.name)
+                split = find_split(path.parent.parent.name)
                 add_recording(by_split, split, path, allow_copies=True)
 
-    def get(self, kind: str, name: str, split: str) -> Path | None:
-        """Return the file in the folder of a split; for verified_test also in that of test."""
+    def find(self, kind: str, name: str, split: str) -> Path | None:
+        """Find the file in the folder of a split; for verified_test also in that of test."""
         by_split = self.files.get((kind, name), {})
         return by_split.get(split) or by_split.get(split.removeprefix("verified_"))
 
@@ -258,7 +258,7 @@ def read_recordings(
         recordings |= by_key
     files: dict[Key, Path] = {}
     for key in keys - recordings.keys():
-        path = index.get(*key, split)
+        path = index.find(*key, split)
         if path is not None:
             files[key] = path
     return recordings | prepare.measure_recordings(files, o.workers, f"reading {split}")
@@ -276,7 +276,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
             content = cells.get(f"{kind}_audio")
             if key not in keys or key in written or not content:
                 continue
-            out = folder / f"{safe_name(f'{kind}-{name}')}.flac"
+            out = folder / f"{make_safe_name(f'{kind}-{name}')}.flac"
             try:
                 if out.is_file():
                     written[key] = out, header_duration(out)
@@ -332,7 +332,7 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
         roots = unpack(located.root, o.out, located.archives)
         tables = find_tables(roots, located.wanted_table)
         if not tables:
-            raise prepare.no_files(source, "slue-sqa5")
+            raise prepare.make_source_error(source, "slue-sqa5")
         index = FileIndex(roots)
         return {
             split: make_records(split, paths, index, report, o) for split, paths in tables.items()
@@ -361,7 +361,7 @@ def read_questions(split: str, tables: Sequence[Path], report: PrepareReport) ->
                     # every row repeats the words of its document: one copy is enough
                     row = replace(row, word2time=None)
                 documents.add(row.document_id)
-                rows[report.unique_id(split, row.question_id, rows)] = row
+                rows[report.make_unique_id(split, row.question_id, rows)] = row
     return rows
 
 
@@ -437,7 +437,7 @@ def _make_passages(
             report.set_aside(split, "passages", name, **audio)
             continue
         path, seconds = audio
-        words = _words_of(row, index.get("word2time", name, split), seconds)
+        words = _list_words(row, index.find("word2time", name, split), seconds)
         if path and not words:
             report.remark(split, *UNALIGNED)
         passages[name] = Passage(
@@ -487,8 +487,8 @@ def _make_questions(
     return questions
 
 
-def _words_of(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
-    """Return the words of a document that lie in its recording, from its row, or otherwise from
+def _list_words(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
+    """List the words of a document that lie in its recording, from its row, or otherwise from
     `path`, the alignment beside the table. seconds: length of the recording."""
     times = row.word2time
     words: tuple[Span, ...] = ()

@@ -32,8 +32,8 @@ COUNTS = {"train": 51_088, "dev": 6_798, "test": 3_081, "background recordings":
 DEV_EVERY = 10  # every tenth second of the background noise is dev, the others are train
 
 
-def split_of(name: str) -> str:
-    """Return the split of a file by the hash of the speaker in its name ("0a7c2a8d" in
+def find_split(name: str) -> str:
+    """Find the split of a file by the hash of the speaker in its name ("0a7c2a8d" in
     "0a7c2a8d_nohash_0.wav"), as the paper's code and s3prl do."""
     speaker = re.sub(r"_nohash_.*$", "", name)
     digest = int(hashlib.sha1(speaker.encode()).hexdigest(), 16)
@@ -59,7 +59,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             continue
         keyword = folder.name if folder.name in KEYWORDS else UNKNOWN
         for path in list_wavs(folder):
-            split = split_of(path.name)
+            split = find_split(path.name)
             if split != "test":  # TEST has a test set of its own
                 name = f"{folder.name}/{path.stem}"
                 words.append((split, _make_utterance(name, path, keyword)))

@@ -18,9 +18,9 @@ from speechssl.data.prepare import (
     PrepareReport,
     SplitRecords,
     attach_takes,
+    find_split_files,
     make_take,
     prepare_corpus,
-    split_files,
     stamp_files,
 )
 from speechssl.data.squad import Style, collect_originals, make_records, read_squad
@@ -45,7 +45,7 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     Spoken-SQuAD, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, split_of, "spoken-squad")
+    files = find_split_files(source, find_split, "spoken-squad")
     order = ("train", "test", *sorted(split for split in files if "wer" in split))
     files = {split: files[split] for split in order if split in files}
     splits_with_audio = [split for split in FOLDERS if o.audio and split in files]
@@ -81,8 +81,8 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
     return prepare_corpus("spoken-squad", o, settings, read, PUBLISHED, card)
 
 
-def split_of(path: Path) -> str:
-    """Return the split of a file, such as "train" or "test-wer44"; "" for a file that is not of
+def find_split(path: Path) -> str:
+    """Find the split of a file, such as "train" or "test-wer44"; "" for a file that is not of
     Spoken-SQuAD."""
     match = SPOKEN.fullmatch(path.name.lower())
     noise = NOISE.search(path.name.lower())

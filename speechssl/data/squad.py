@@ -27,15 +27,15 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
+    find_split_files,
     make_take,
     prepare_corpus,
-    split_files,
     stamp_files,
 )
 from speechssl.data.records import Answer, Passage, Question, Span
 from speechssl.errors import InputError
 from speechssl.schema import convert
-from speechssl.text import language_of
+from speechssl.text import find_language
 
 # `is_impossible` as JSON, Python, people, spreadsheets and pandas write it, in lower case
 FLAGS = dict.fromkeys(("true", "yes", "1", "1.0"), True)
@@ -51,7 +51,8 @@ class SquadAnswer:
 
     @property
     def offset(self) -> int | None:
-        """The offset in the context; None where it is unknown, which some files write as -1."""
+        """Return the offset in the context; None where it is unknown, which some files write as
+        -1."""
         start = self.answer_start
         return int(start) if start is not None and start >= 0 else None
 
@@ -68,7 +69,7 @@ class SquadQa:
 
     @property
     def impossible(self) -> bool:
-        """Whether the context does not answer the question (SQuAD 2.0)."""
+        """Return whether the context does not answer the question (SQuAD 2.0)."""
         return FLAGS[str(self.is_impossible).strip().lower()]
 
     def __post_init__(self) -> None:
@@ -187,7 +188,7 @@ def make_records(
     for index in report.slice(split, range(len(paragraphs)), question_counts):
         paragraph = paragraphs[index]
         name = paragraph.id or f"{paragraph.article}_{paragraph.number}"
-        name = report.unique_id(split, name, passages)
+        name = report.make_unique_id(split, name, passages)
         passage = _make_passage(name, paragraph, style, originals.find(paragraph))
         if passage.written.strip() or style.transcribed_passages:
             passages[name] = passage
@@ -200,13 +201,13 @@ def make_records(
                 report.set_aside(split, "questions", name, ITS_PASSAGE)
                 continue
             question = _make_question(name, qa, passage, style, originals)
-            reason = _why_unusable(question, qa, style)
+            reason = _explain_unusable(question, qa, style)
             if not reason and question == questions.get(name):
                 reason = "the same question, word for word, with the same id"
             if reason:
                 report.set_aside(split, "questions", name, reason)
                 continue
-            name = report.unique_id(split, name, questions)
+            name = report.make_unique_id(split, name, questions)
             questions[name] = replace(question, id=name)
             left_out = 0 if qa.impossible else len(qa.answers) - len(question.answers)
             if left_out:
@@ -265,7 +266,7 @@ def _make_question(
     )
 
 
-def _why_unusable(question: Question, qa: SquadQa, style: Style) -> str:
+def _explain_unusable(question: Question, qa: SquadQa, style: Style) -> str:
     """Say why a question cannot be used; "" where it can."""
     if not question.written.strip() and not style.transcribed_questions:
         return "empty question"
@@ -310,8 +311,8 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     source without SQuAD JSON, a damaged file, texts in another language than `o.language`, or
     damaged word times.
     """
-    source, language = o.source.resolve(), language_of(o.language)
-    files = split_files(source, partial(split_of, source), corpus)
+    source, language = o.source.resolve(), find_language(o.language)
+    files = find_split_files(source, partial(find_split, source), corpus)
     recordings: dict[str, dict[str, Path]] = {}  # split -> name -> file
     if o.audio:
         recordings = {split: _find_recordings(source, split) for split in files}
@@ -340,7 +341,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             by_name = recordings.get(split, {})
             passage_takes = _find_passage_takes(records, by_name)
             if passage_takes:
-                folder = _audio_folder(source, split)
+                folder = _find_audio_folder(source, split)
                 records = _add_words(records, folder)
             question_takes = {
                 q.id: Take((by_name[q.id],)) for q in records.questions if q.id in by_name
@@ -354,8 +355,8 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     return prepare_corpus(corpus, o, settings, read, published, card)
 
 
-def _audio_folder(source: Path, split: str) -> Path:
-    """Return the folder of the recordings of a split: audio/SPLIT, or otherwise audio."""
+def _find_audio_folder(source: Path, split: str) -> Path:
+    """Find the folder of the recordings of a split: audio/SPLIT, or otherwise audio."""
     folder = source / "audio" / split
     return folder if folder.is_dir() else source / "audio"
 
@@ -363,7 +364,7 @@ def _audio_folder(source: Path, split: str) -> Path:
 def _find_recordings(source: Path, split: str) -> dict[str, Path]:
     """Find the recordings of a split: name without suffix -> file."""
     recordings: dict[str, Path] = {}
-    for path in list_audio_files(_audio_folder(source, split)):
+    for path in list_audio_files(_find_audio_folder(source, split)):
         add_recording(recordings, path.stem, path)
     return recordings
 
@@ -373,8 +374,8 @@ def prepare_drcd(o: Drcd) -> dict[str, Any]:
     return prepare_squad(o, "drcd")
 
 
-def split_of(source: Path, path: Path) -> str:
-    """Return the split of a file: train, dev or test if its name has that word, otherwise its name.
+def find_split(source: Path, path: Path) -> str:
+    """Find the split of a file: train, dev or test if its name has that word, otherwise its name.
     Files in subfolders of the source, and files that do not begin like SQuAD JSON, give ""."""
     if path != source:
         with path.open("rb") as file:

@@ -21,8 +21,8 @@ from speechssl.data.prepare import (
     SplitRecords,
     Take,
     attach_takes,
+    find_split_files,
     prepare_corpus,
-    split_files,
     stamp_files,
 )
 from speechssl.data.squad import Style, make_records, read_squad
@@ -49,7 +49,7 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
     """Write `o.out` and return its data report. Raises InputError for a source that is not of
     SQuAD-SRC, or damaged."""
     source = o.source.resolve()
-    files = split_files(source, lambda path: SPLITS.get(path.name, ""), "squad-src")
+    files = find_split_files(source, lambda path: SPLITS.get(path.name, ""), "squad-src")
     files = {split: files[split] for split in PUBLISHED if split in files}
     lists = {p.name: p for _, p in list_files([source], ".csv") if LIST.fullmatch(p.name)}
     ids: dict[str, str] = {}  # number of a recording -> SQuAD's id

@@ -230,8 +230,8 @@ def load_trials(data: UtteranceSet, split: str) -> tuple[Trial, ...]:
     return tuple(trials)
 
 
-def to_record(utterance: Utterance) -> dict[str, Any]:
-    """Return the utterance as a line of a manifest, without its optional fields that are empty."""
+def make_record(utterance: Utterance) -> dict[str, Any]:
+    """Make the line of a manifest from an utterance, without its optional fields that are empty."""
     always = ("id", "audio", "seconds", "speaker")
     values = asdict(utterance)
     return {name: value for name, value in values.items() if value or name in always}
@@ -262,7 +262,7 @@ def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance
 # that do not occur in training; a head knows the speakers of `train.jsonl`.
 
 
-def speakers_of(utterance: Utterance) -> tuple[str, ...]:
+def list_speakers(utterance: Utterance) -> tuple[str, ...]:
     """List the speakers of a recording: one speaker, or all those of a conversation or a mixture;
     () where they are not known.
 
@@ -275,20 +275,22 @@ def speakers_of(utterance: Utterance) -> tuple[str, ...]:
     return tuple(utterance.speaker.split(TOGETHER)) if utterance.speaker else ()
 
 
-def unknown_speakers(data: UtteranceSet, utterances: Sequence[Utterance]) -> list[tuple[str, ...]]:
+def list_unknown_speakers(
+    data: UtteranceSet, utterances: Sequence[Utterance]
+) -> list[tuple[str, ...]]:
     """List the speakers of every recording; () where they are not known, and where one of them
     occurs in training."""
-    training_voices = {voice for u in data.splits.get("train", ()) for voice in speakers_of(u)}
-    speakers = [speakers_of(u) for u in utterances]
+    training_voices = {voice for u in data.splits.get("train", ()) for voice in list_speakers(u)}
+    speakers = [list_speakers(u) for u in utterances]
     return [() if training_voices & set(voices) else voices for voices in speakers]
 
 
-def recording_units(
+def group_recordings(
     data: UtteranceSet, utterances: Sequence[Utterance], name: str = RECORDING
 ) -> BootstrapUnits:
-    """Return the groups of recordings that a bootstrap resamples: those of a speaker, where enough
-    speakers do not occur in training; otherwise single recordings, which are called `name`.
+    """Group recordings for a bootstrap, which resamples the groups: those of a speaker, where
+    enough speakers do not occur in training; otherwise single recordings, which are called `name`.
 
     A conversation or a mixture belongs to the groups of all its speakers.
     """
-    return choose_units(unknown_speakers(data, utterances), [u.id for u in utterances], name)
+    return choose_units(list_unknown_speakers(data, utterances), [u.id for u in utterances], name)

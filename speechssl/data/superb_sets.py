@@ -20,7 +20,7 @@ from tqdm.contrib.concurrent import thread_map
 from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
 from speechssl.audio import header_duration
 from speechssl.data.options import SuperbSet
-from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, to_record
+from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, make_record
 from speechssl.errors import InputError
 
 VERSION = 1  # of the manifests; part of the card
@@ -44,11 +44,11 @@ class Preparation:
 
     @property
     def remedy(self) -> str:
-        """The end of a message about something that is missing."""
+        """Return the end of a message about something that is missing."""
         return f"give the folder that `speechssl prepare {self.corpus} --help` describes"
 
     def find(self, *names: str) -> Path:
-        """Return the path of the first of these names that exists below the source. Raises
+        """Find the first of these names that exists below the source, and return its path. Raises
         InputError where none does."""
         for name in names:
             if (self.source / name).exists():
@@ -105,7 +105,7 @@ def _write_set(folder: Path, prepared: Prepared) -> dict[str, Any]:
         prepared.write_clips(folder)
     hours = {}
     for split, utterances in prepared.splits.items():
-        write_lines(folder / f"{split}.jsonl", map(to_record, utterances))
+        write_lines(folder / f"{split}.jsonl", map(make_record, utterances))
         hours[split] = round(sum(u.seconds for u in utterances) / 3600, 3)
     for split, trials in prepared.trials.items():
         write_lines(folder / f"{split}.trials.jsonl", map(asdict, trials))

@@ -26,7 +26,13 @@ import numpy as np
 
 from speechssl.artifacts import hash_files, parse_json, stage
 from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
-from speechssl.data.files import decode_cell, detect_delimiter, read_csv, read_parquet, safe_name
+from speechssl.data.files import (
+    decode_cell,
+    detect_delimiter,
+    make_safe_name,
+    read_csv,
+    read_parquet,
+)
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
     ITS_PASSAGE,
@@ -50,7 +56,7 @@ from speechssl.data.records import (
 )
 from speechssl.errors import InputError
 from speechssl.schema import convert
-from speechssl.text import language_of
+from speechssl.text import find_language
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet", "")  # "": a folder of `Dataset.save_to_disk`
 # every table needs at least one of these columns
@@ -92,7 +98,7 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
     Raises InputError for a folder without tables, a table that cannot be read, and a row that is
     not a passage or a question.
     """
-    source, language = o.source.resolve(), language_of(o.language)
+    source, language = o.source.resolve(), find_language(o.language)
     folders = {"test": source}
     if not _find_tables(source):
         folders = {folder.name: folder for folder in sorted(source.glob("[!.]*/"))}
@@ -107,7 +113,7 @@ def prepare_table(o: TableCorpus) -> dict[str, Any]:
             "questions.csv there, or into split folders"
         )
     all_tables = [table for by_kind in tables.values() for table in by_kind.values()]
-    files = sorted(file for table in all_tables for file in _files_of(table))
+    files = sorted(file for table in all_tables for file in _list_files(table))
     made_from = {
         "corpus": source.name,
         "source": str(source),
@@ -174,7 +180,7 @@ def _find_tables(folder: Path) -> dict[str, Path]:
     return tables if "passages" in tables else {}
 
 
-def _files_of(table: Path) -> list[Path]:
+def _list_files(table: Path) -> list[Path]:
     """List the files of a table: one, or those of a folder of `Dataset.save_to_disk`."""
     return sorted(table.glob("*.arrow")) if table.is_dir() else [table]
 
@@ -188,7 +194,7 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
     elif table.is_dir():
         import pyarrow
 
-        for path in _files_of(table):
+        for path in _list_files(table):
             try:
                 with pyarrow.memory_map(str(path)) as file:
                     for batch in pyarrow.ipc.open_stream(file):
@@ -313,7 +319,7 @@ class RecordMaker:
             raise InputError(f"{place} has neither audio nor text; give it one of them")
         language = row.language or self.language
         try:
-            language_of(language)
+            find_language(language)
         except InputError as error:
             raise InputError(f"{place}: {error}") from error
         return language
@@ -353,7 +359,7 @@ class RecordMaker:
             raise InputError(
                 f"{where} is no path and has no array with its sampling_rate; give one"
             ) from error
-        audio = f"{self.split}/audio/{safe_name(name)}.flac"
+        audio = f"{self.split}/audio/{make_safe_name(name)}.flac"
         write_flac(self.out / audio, samples)
         return audio, len(samples) / SAMPLE_RATE
 

@@ -17,7 +17,7 @@ from typing import Any
 from speechssl.artifacts import hash_files
 from speechssl.data.files import list_files
 from speechssl.data.options import ToeflQa
-from speechssl.data.prepare import PrepareReport, SplitRecords, no_files, prepare_corpus
+from speechssl.data.prepare import PrepareReport, SplitRecords, make_source_error, prepare_corpus
 from speechssl.data.records import Passage, Question
 
 CORPUS = "toefl-qa"  # the name of the verb, and of the corpus in the report
@@ -73,7 +73,7 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
         folder = path.resolve().parent.name
         files[folder if folder in PUBLISHED else "test"].append(path)
     if not numbered:
-        raise no_files(source, CORPUS)
+        raise make_source_error(source, CORPUS)
     return {split: paths for split, paths in files.items() if paths}
 
 

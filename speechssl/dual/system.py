@@ -24,7 +24,7 @@ import torch
 from speechssl.dual.data import Layout, Window, collate, cut_windows, list_codebooks
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
-from speechssl.text.tfidf import ngrams, tfidf
+from speechssl.text.tfidf import list_ngrams, tfidf
 from speechssl.timing import FrameGrid, RunLength, interval_of_units
 from speechssl.units.features import UnitExtractor
 
@@ -160,8 +160,8 @@ def retrieve_windows(
     """
     if count is None or len(candidates) <= count:
         return candidates
-    documents = [ngrams(passage[w.first : w.stop].tolist(), ngram) for w in candidates]
-    (scores,) = tfidf([ngrams(question.tolist(), ngram)], documents)
+    documents = [list_ngrams(passage[w.first : w.stop].tolist(), ngram) for w in candidates]
+    (scores,) = tfidf([list_ngrams(question.tolist(), ngram)], documents)
     best = np.argsort(-scores, kind="stable")[:count]
     return tuple(candidates[i] for i in sorted(best))
 

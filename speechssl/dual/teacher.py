@@ -31,7 +31,14 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.artifacts import stage
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.data.records import (
+    Corpus,
+    Passage,
+    Question,
+    data_hash,
+    load_corpus,
+    take_first_passages,
+)
 from speechssl.dual.data import (
     Layout,
     UnitSource,
@@ -89,7 +96,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
     with stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
-            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
             spoken, left_out = pair_recordings(data, units, source.grid, teacher.codec)
             report_set_aside(left_out, "the text teacher", "recording")

@@ -26,12 +26,12 @@ from speechssl.data.records import (
     QUESTIONS,
     Corpus,
     Question,
+    collect_data_facts,
     corpus_card,
-    data_facts,
     data_hash,
-    first_passages,
     hash_questions,
     load_corpus,
+    take_first_passages,
 )
 from speechssl.dual.data import (
     Example,
@@ -93,7 +93,7 @@ def train_dual(o: TrainDual) -> None:
     made_from = hash_inputs(o, o.qa.split) | inputs
     with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
         if not step.done:
-            data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
+            data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
             examples, left_out = make_unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
@@ -351,7 +351,7 @@ def collect_reader_facts(
         "corpus": corpus_card(o.corpus),
         "start": read_weights_hash(start),
     }
-    return facts | licences(o.corpus, text_encoder, start) | data_facts(made_from, start)
+    return facts | licences(o.corpus, text_encoder, start) | collect_data_facts(made_from, start)
 
 
 # ---- evaluation on held-out items while a model is trained

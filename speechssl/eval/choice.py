@@ -13,7 +13,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hold_output
 from speechssl.augment import Condition, parse_condition
 from speechssl.checkpoints import model_folder
-from speechssl.data.records import Corpus, corpus_card, first_passages, load_corpus
+from speechssl.data.records import Corpus, corpus_card, load_corpus, take_first_passages
 from speechssl.errors import InputError
 from speechssl.eval.conditions import check_conditions
 from speechssl.eval.encode import Recording
@@ -27,9 +27,9 @@ from speechssl.eval.spoken_qa import (
     append_results,
     evaluate_task,
     find_recordings,
+    make_results_table,
     make_setup,
     name_models,
-    table_of_rows,
 )
 from speechssl.multiple_choice.data import choose_text
 from speechssl.multiple_choice.model import choose_longest, choose_options, score_choice
@@ -51,13 +51,13 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
     systems, a corpus or conditions that do not exist."""
     with hold_output(o.out):
         conditions = [parse_condition(c) for c in o.conditions]
-        data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+        data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
         systems = load_choice_systems(o.models, o.systems, o.bf16, data.language)
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, evaluate_systems(systems, data, conditions, setup))
         corpus_split = f"{corpus_card(o.corpus).get('corpus')} {o.split}"
-        texts = [table_of_rows(o, conditions)]
+        texts = [make_results_table(o, conditions)]
         texts += [table.text for table in published_tables([corpus_split])]
         print("\n\n".join(texts))
         return list_rows(o.out)

@@ -19,7 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
-from speechssl.data.records import synthetic_sentence
+from speechssl.data.records import write_synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
@@ -33,7 +33,7 @@ from speechssl.stats import (
     holm,
     resample_cells,
 )
-from speechssl.text import error_metric
+from speechssl.text import name_error_metric
 
 # where no metric is named, the first of these that a corpus has is compared
 METRICS: tuple[str, ...] = get_args(Metric)
@@ -69,8 +69,8 @@ class Scores:
         """Return the folder of the evaluation."""
         return self.path.parents[2].resolve()
 
-    def values(self, metric: str) -> dict[str, float]:
-        """Return the values of a metric by question, as far as they are known."""
+    def collect_values(self, metric: str) -> dict[str, float]:
+        """Collect the values of a metric by question, as far as they are known."""
         values = {}
         for question, line in self.lines.items():
             if line.get(metric) is not None:
@@ -148,7 +148,7 @@ def _read_scores(path: Path) -> Scores:
     )
 
 
-def reads_reference(system: str) -> bool:
+def is_reference(system: str) -> bool:
     """Return whether a system reads the reference text, with simulated errors or without."""
     return system == REFERENCE or system.startswith((SIMULATED, f"{REFERENCE} (", f"{REFERENCE}+"))
 
@@ -187,21 +187,24 @@ class Comparison:
     @property
     def synthetic(self) -> str:
         """Return the sentence of tables where some of the corpus was synthesised, else ""."""
-        return synthetic_sentence(self.card.get("synthetic") or "")
+        return write_synthetic_sentence(self.card.get("synthetic") or "")
 
     @property
     def seen(self) -> str:
         """Return the sentence of tables where systems were trained on this data, else ""."""
         return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
 
-    def get(self, system: str, condition: ConditionAtSnr, metric: str = "") -> Estimate | None:
-        """Return an estimate, or None. metric: WER, or "" for the metric that is compared."""
+    def find_estimate(
+        self, system: str, condition: ConditionAtSnr, metric: str = ""
+    ) -> Estimate | None:
+        """Find an estimate; None where there is none. metric: WER, or "" for the metric that is
+        compared."""
         return self.estimates.get((system, condition, metric or self.metric))
 
     @property
     def errors(self) -> str:
         """Return the name of the error rate: WER, or CER where the whole corpus is Chinese."""
-        names = {error_metric(language) for language in self.card.get("languages") or ("en",)}
+        names = {name_error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
 
     @property
@@ -213,7 +216,7 @@ class Comparison:
     @property
     def recognisers(self) -> list[str]:
         """List the cascades with a recogniser, which those that read the reference lack."""
-        return [s for s in self.systems if s not in self.textless and not reads_reference(s)]
+        return [s for s in self.systems if s not in self.textless and not is_reference(s)]
 
 
 def compare(
@@ -234,7 +237,7 @@ def compare(
     comparisons = []
     for corpus_scores in by_corpus.values():
         for name in [metric] if metric else METRICS:
-            if any(s.values(name) for s in corpus_scores):
+            if any(s.collect_values(name) for s in corpus_scores):
                 comparisons.append(_compare_corpus(corpus_scores, name, common, seed))
                 break
     if not comparisons:
@@ -246,8 +249,8 @@ def compare(
 
 def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: int) -> Comparison:
     """Compare the systems of one corpus. Raises InputError for scores that cannot be paired."""
-    with_metric = [s for s in results if s.values(metric)]
-    shared = _shared_questions(with_metric, metric, common)
+    with_metric = [s for s in results if s.collect_values(metric)]
+    shared = _find_shared_questions(with_metric, metric, common)
     on_shared = []  # the scores of the questions that all have
     for scores in with_metric:
         lines = {i: line for i, line in scores.lines.items() if i in shared}
@@ -269,7 +272,7 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
         cells[scores.system, scores.condition, metric] = items
     for scores in on_shared:
         if scores.has_transcripts:
-            cells[scores.system, scores.condition, WER] = _word_errors(scores)
+            cells[scores.system, scores.condition, WER] = _count_word_errors(scores)
 
     def sort_key(scores: Scores) -> tuple[bool, bool, float, str]:
         """Sort systems without a transcript first, then cascades, the reference text, and simulated
@@ -278,7 +281,7 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
         match = re.search(r"@([0-9.]+)", name)  # as in cascade-simulated@30
         if match and name.startswith(SIMULATED):
             error_rate = float(match[1])
-        return scores.has_transcripts, reads_reference(name), error_rate, name
+        return scores.has_transcripts, is_reference(name), error_rate, name
 
     _, units = common_units(cells, PASSAGE)
     return Comparison(
@@ -291,12 +294,12 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
     )
 
 
-def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
-    """Return the questions that all results have. Raises InputError for results on different data
-    or noise, or (without common) on different questions."""
+def _find_shared_questions(results: Sequence[Scores], metric: str, common: bool) -> set[str]:
+    """Find the questions that all results have. Raises InputError for results on different data or
+    noise, or (without common) on different questions."""
     first = results[0]
-    questions = set(first.values(metric))
-    shared = questions.intersection(*(scores.values(metric) for scores in results))
+    questions = set(first.collect_values(metric))
+    shared = questions.intersection(*(scores.collect_values(metric) for scores in results))
     may_differ = common and shared
     snr_overs: dict[ConditionAtSnr, Any] = {}  # by condition, that of its first result
     for other in results:
@@ -308,7 +311,7 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
             difference = (
                 "with SNRs over different parts of the signal; evaluate both with one --snr-over"
             )
-        elif other.values(metric).keys() != questions and not may_differ:
+        elif other.collect_values(metric).keys() != questions and not may_differ:
             difference = (
                 f"on different questions ({len(shared)} in common); leave one out (--systems), or "
                 "compare on those in common (--common)"
@@ -318,7 +321,7 @@ def _shared_questions(results: Sequence[Scores], metric: str, common: bool) -> s
     return shared
 
 
-def _word_errors(scores: Scores) -> list[ItemScore]:
+def _count_word_errors(scores: Scores) -> list[ItemScore]:
     """Count the word errors of passages, question by question. A passage is transcribed once and
     may have several questions: its errors and words count at the first of them."""
     counted: set[str] = set()
@@ -374,7 +377,7 @@ def make_paired_tests(
         tests = []
         for first, second in pairs or textless_pairs or all_pairs:
             for condition in c.conditions:
-                score, other = c.get(first, condition), c.get(second, condition)
+                score, other = c.find_estimate(first, condition), c.find_estimate(second, condition)
                 if score and other:
                     difference = combine_estimates(lambda x, y: 100 * (x - y), score, other)
                     tests.append(PairedTest(first, second, condition, difference))

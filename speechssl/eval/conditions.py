@@ -58,18 +58,17 @@ class Setting:
 def list_settings(
     seen: Sequence[str], unseen: Sequence[str], snrs: Sequence[float]
 ) -> list[Setting]:
-    """Return the settings: clean speech, then the conditions seen and unseen. A condition that
-    needs an SNR and has none of its own is taken at each of `snrs` (dB)."""
+    """List the settings: clean speech, then the conditions seen and unseen. A condition that needs
+    an SNR and has none of its own is taken at each of `snrs` (dB)."""
     settings = [Setting("clean", Condition("clean"))]
     for group, texts in (("seen", seen), ("unseen", unseen)):
         for text in texts:
-            settings += [Setting(group, condition) for condition in _with_snrs(text, snrs)]
+            settings += [Setting(group, condition) for condition in _expand_snrs(text, snrs)]
     return settings
 
 
-def _with_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
-    """Return the condition that a text names or, where its noise lacks an SNR, that condition at
-    each of `snrs`."""
+def _expand_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
+    """Parse a condition; where its noise lacks an SNR, return that condition at each of `snrs`."""
     try:
         return [parse_condition(text)]
     except InputError:
@@ -170,8 +169,8 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
     return names
 
 
-def file_size(path: Path) -> int:
-    """Return the size in bytes, or -1 for a missing file, which `encode` reports later."""
+def measure_file(path: Path) -> int:
+    """Measure a file in bytes; -1 for a missing file, which `encode` reports later."""
     return path.stat().st_size if path.is_file() else -1
 
 
@@ -181,9 +180,9 @@ def file_size(path: Path) -> int:
 class FrozenMixtures(FrozenDistorter):
     """The manifest noise.jsonl has the mixture of every recording under every condition."""
 
-    def made_from(self, condition: Condition, utterances: Sequence[str]) -> str:
-        """Return a hash of the mixtures of these utterances. As it leaves out all others, earlier
-        results stay valid where the manifest grows."""
+    def hash_mixtures(self, condition: Condition, utterances: Sequence[str]) -> str:
+        """Hash the mixtures of these utterances. As the hash leaves out all others, earlier results
+        stay valid where the manifest grows."""
         rows = [self._rows.get((utterance, condition.text)) for utterance in utterances]
         return hash_json([hash_json(row) if row else "" for row in rows])
 
@@ -203,7 +202,7 @@ def freeze_mixtures(
     that is missing, cannot be read, or has changed since it was frozen.
     """
     card = path.with_suffix(".card.json")
-    files = [[name, file_size(file)] for name, file in recordings.items()]
+    files = [[name, measure_file(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
     has_manifest = path.is_file() and card.is_file()

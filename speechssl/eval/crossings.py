@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from speechssl.eval.compare import CLEAN, WER, Comparison, ConditionAtSnr, reads_reference
+from speechssl.eval.compare import CLEAN, WER, Comparison, ConditionAtSnr, is_reference
 from speechssl.stats import Estimate, combine_estimates
 
 DRAWS = 2000  # number of resamples that the curve is fitted to
@@ -108,8 +108,8 @@ def _find_crossing(textless: str, family: str, points: list[Point]) -> Crossing:
         share = float(np.isfinite(zeros).mean())
         first = int(0.025 * len(zeros))
         last = min(int(np.ceil(0.975 * len(zeros))), len(zeros) - 1)
-        low = _interval_end(at, zeros[first])
-        high = _interval_end(at, zeros[last])
+        low = _make_interval_end(at, zeros[first])
+        high = _make_interval_end(at, zeros[last])
     return Crossing(
         textless=textless,
         family=family,
@@ -122,8 +122,9 @@ def _find_crossing(textless: str, family: str, points: list[Point]) -> Crossing:
     )
 
 
-def _interval_end(at: float | None, zero: float) -> float | None:
-    """Return an end of the interval; None without a crossing, and beyond the range."""
+def _make_interval_end(at: float | None, zero: float) -> float | None:
+    """Make an end of the interval from a resampled zero; None without a crossing, and beyond the
+    range."""
     return float(zero) if at is not None and np.isfinite(zero) else None
 
 
@@ -133,8 +134,8 @@ def group_points(c: Comparison, textless: str) -> dict[str, list[Point]]:
     points = []
     for system in c.systems:
         for condition in c.conditions:
-            wer, score = c.get(system, condition, WER), c.get(system, condition)
-            textless_score = c.get(textless, condition)
+            wer, score = c.find_estimate(system, condition, WER), c.find_estimate(system, condition)
+            textless_score = c.find_estimate(textless, condition)
             if wer and score and textless_score:
                 points.append(Point(system, condition, wer, score, textless_score))
     points.sort(key=lambda p: p.wer.value)
@@ -142,7 +143,7 @@ def group_points(c: Comparison, textless: str) -> dict[str, list[Point]]:
     families = {}
     for name in c.recognisers:
         families[f"noise, {name}"] = [p for p in points if p.system == name]
-    families["simulated"] = [p for p in points if reads_reference(p.system)]
+    families["simulated"] = [p for p in points if is_reference(p.system)]
     families["recognisers"] = [p for p in clean if p.system in c.recognisers]
     families = {name: members for name, members in families.items() if len(members) > 1}
     if len(families) > 1:

@@ -65,13 +65,13 @@ from speechssl.stats import (
 )
 
 K = TypeVar("K", bound=Hashable)
-Task = tuple[str, str]  # name and metric
-Cell = tuple[Task, str, Setting]  # task, encoder, setting
+TaskMetric = tuple[str, str]  # name and metric
+Cell = tuple[TaskMetric, str, Setting]  # task, encoder, setting
 
 
 def draw_together(
-    tasks: Mapping[str | Task, Mapping[K, Sequence[ItemScore]]],
-    units: Mapping[str | Task, str],
+    tasks: Mapping[str | TaskMetric, Mapping[K, Sequence[ItemScore]]],
+    units: Mapping[str | TaskMetric, str],
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> dict[K, Estimate]:
@@ -97,7 +97,7 @@ class Grid:
     baseline."""
 
     items: Mapping[Cell, Sequence[ItemScore]]
-    units: Mapping[Task, str]  # `ItemScore.group` of each task: "passage", "recording"
+    units: Mapping[TaskMetric, str]  # `ItemScore.group` of each task: "passage", "recording"
     seed: int = 0
     resamples: int = RESAMPLES
 
@@ -110,7 +110,7 @@ class Grid:
         return draw_together(tasks, dict(self.units), self.seed, self.resamples)
 
     @cached_property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[TaskMetric]:
         return list(dict.fromkeys(task for task, _, _ in self.items))
 
     @cached_property
@@ -122,7 +122,7 @@ class Grid:
         return self.encoders[0]
 
     @property
-    def averaged(self) -> list[Task]:
+    def averaged(self) -> list[TaskMetric]:
         """List the tasks that averages are over."""
         return choose_averaged_tasks(self.tasks)
 
@@ -143,12 +143,12 @@ class Grid:
         """Return the setting of clean speech."""
         return self.settings[0]
 
-    def has(self, task: Task, encoder: str) -> bool:
+    def has(self, task: TaskMetric, encoder: str) -> bool:
         """Return whether an encoder has scores in a task."""
         return (task, encoder, self.clean) in self.items
 
-    def describe_units(self, tasks: Sequence[Task]) -> str:
-        """Return a sentence about the units that the intervals of these tasks draw."""
+    def describe_units(self, tasks: Sequence[TaskMetric]) -> str:
+        """Write a sentence about the units that the intervals of these tasks draw."""
         names = [name for name, _ in tasks]
         intervals = []
         for (task, _, _), estimate in self.scores.items():
@@ -158,40 +158,40 @@ class Grid:
                 intervals.append((name, estimate.unit, estimate.groups))
         return drawn_sentence(intervals)
 
-    def loss(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return L, the points that the condition costs against the encoder's own clean speech."""
+    def measure_loss(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
+        """Measure L, the points that the condition costs against the encoder's own clean speech."""
         clean = self.scores[task, encoder, self.clean]
         noisy = self.scores[task, encoder, setting]
-        return _points(task, clean, noisy)
+        return _subtract_scores(task, clean, noisy)
 
-    def gain(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return the points by which the encoder is better than the baseline."""
+    def measure_gain(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
+        """Measure the points by which the encoder is better than the baseline."""
         score = self.scores[task, encoder, setting]
         baseline_score = self.scores[task, self.baseline, setting]
-        return _points(task, score, baseline_score)
+        return _subtract_scores(task, score, baseline_score)
 
-    def removed(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return the percent of the baseline's loss that the encoder does not lose, each against
+    def measure_removed(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
+        """Measure the percent of the baseline's loss that the encoder does not lose, each against
         its own clean speech; NaN where the baseline loses nothing."""
-        loss = self.loss(task, encoder, setting)
-        return _share_removed(loss, self.loss(task, self.baseline, setting))
+        loss = self.measure_loss(task, encoder, setting)
+        return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
 
-    def recovered(self, task: Task, encoder: str, setting: Setting) -> Estimate:
-        """Return the percent of the baseline's loss that the encoder does not lose, both against
+    def measure_recovered(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
+        """Measure the percent of the baseline's loss that the encoder does not lose, both against
         the baseline's clean speech; NaN where the baseline loses nothing."""
         clean = self.scores[task, self.baseline, self.clean]
-        loss = _points(task, clean, self.scores[task, encoder, setting])
-        return _share_removed(loss, self.loss(task, self.baseline, setting))
+        loss = _subtract_scores(task, clean, self.scores[task, encoder, setting])
+        return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
 
 
-def _points(task: Task, first: Estimate, second: Estimate) -> Estimate:
-    """Return the points by which the first score of a task is better than the second."""
+def _subtract_scores(task: TaskMetric, first: Estimate, second: Estimate) -> Estimate:
+    """Subtract two scores of a task: the points by which the first is better than the second."""
     sign = -1 if task[1] in LOWER_IS_BETTER else 1
     return combine_estimates(lambda a, b: 100 * sign * (a - b), first, second)
 
 
-def _share_removed(loss: Estimate, baseline_loss: Estimate) -> Estimate:
-    """Return by how much a loss is smaller than the baseline's, in percent of the latter."""
+def _compute_share_removed(loss: Estimate, baseline_loss: Estimate) -> Estimate:
+    """Compute by how much a loss is smaller than the baseline's, in percent of the latter."""
     return combine_estimates(lambda a, b: 100 * (1 - a / b), loss, baseline_loss)
 
 
@@ -243,11 +243,11 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
     SNR."""
     pairs = [(t, s) for t in grid.averaged for s in settings]
     # tasks in which the baseline loses nothing, so that mean shares are not defined
-    unhurt: list[Task] = []
+    unhurt: list[TaskMetric] = []
     for task, setting in pairs:
-        if grid.loss(task, grid.baseline, setting).value <= 0 and task not in unhurt:
+        if grid.measure_loss(task, grid.baseline, setting).value <= 0 and task not in unhurt:
             unhurt.append(task)
-    loss = mean_estimate([grid.loss(t, encoder, s) for t, s in pairs])
+    loss = mean_estimate([grid.measure_loss(t, encoder, s) for t, s in pairs])
     values: dict[str, Any] = {
         "encoder": encoder,
         "group": settings[0].group,
@@ -258,7 +258,10 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
         "recovered": None,
     }
     if encoder != grid.baseline and not unhurt:
-        for name, measure in (("removed", grid.removed), ("recovered", grid.recovered)):
+        for name, measure in (
+            ("removed", grid.measure_removed),
+            ("recovered", grid.measure_recovered),
+        ):
             shares = [measure(t, encoder, s) for t, s in pairs]
             values[name] = describe_value(mean_estimate(shares))
     return values
@@ -267,7 +270,7 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
 def measure_clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     """Return the points by which an encoder is better than the baseline in clean speech: the mean
     over the tasks, and the worst of them."""
-    gains = {" ".join(t): grid.gain(t, encoder, grid.clean) for t in grid.averaged}
+    gains = {" ".join(t): grid.measure_gain(t, encoder, grid.clean) for t in grid.averaged}
     worst = min(gains, key=lambda task: gains[task].value)
     return {
         "encoder": encoder,
@@ -294,7 +297,9 @@ def compare_with_cascade(grid: Grid) -> list[dict[str, Any]]:
     return comparisons
 
 
-def _compare_pair(grid: Grid, encoder: str, dual: Task, cascade: Task) -> list[dict[str, Any]]:
+def _compare_pair(
+    grid: Grid, encoder: str, dual: TaskMetric, cascade: TaskMetric
+) -> list[dict[str, Any]]:
     """Compare DUAL with a cascade in every noise: at every SNR, and in the mean over them."""
     cells = {}
     for task, setting in product((dual, cascade), grid.settings):
@@ -356,24 +361,24 @@ def make_score_tables(grid: Grid, at: float) -> list[Table]:
             mean_of = "mean of " if len(noises) > 1 else ""
             explanations.append(f"{name}: {mean_of}{', '.join(noises)}")
     title = f"Clean, seen and unseen: {'; '.join(explanations)}"
-    tables = [_score_table(title, grid, grid.tasks, columns)]
+    tables = [_make_score_table(title, grid, grid.tasks, columns)]
     all_columns = {s.label: [s] for s in grid.settings}
     for task in grid.tasks:
-        tables.append(_score_table(", ".join(task), grid, [task], all_columns))
+        tables.append(_make_score_table(", ".join(task), grid, [task], all_columns))
     return tables
 
 
-def _score_table(
-    title: str, grid: Grid, tasks: Sequence[Task], columns: Mapping[str, Sequence[Setting]]
+def _make_score_table(
+    title: str, grid: Grid, tasks: Sequence[TaskMetric], columns: Mapping[str, Sequence[Setting]]
 ) -> Table:
     """Make a table with a row for each encoder in each task, with intervals and stars."""
     lines = [(t, e) for t in tasks for e in grid.encoders if grid.has(t, e)]
     # p-values of the differences from the baseline
-    tests: dict[tuple[Task, str, str], float] = {}
+    tests: dict[tuple[TaskMetric, str, str], float] = {}
     for task, encoder in lines:
         if encoder != grid.baseline and grid.has(task, grid.baseline):
             for column, settings in columns.items():
-                gain = mean_estimate([grid.gain(task, encoder, s) for s in settings])
+                gain = mean_estimate([grid.measure_gain(task, encoder, s) for s in settings])
                 tests[task, encoder, column] = gain.p_value
     adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
     rows = []
@@ -401,11 +406,11 @@ def _score_table(
 def make_degradation_tables(values: Mapping[str, Any]) -> list[Table]:
     """Make the tables of `degradation`: averages over tasks, clean speech, DUAL beside the cascade;
     tables without rows are left out."""
-    tables = [_loss_table(values), _clean_table(values), _cascade_table(values)]
+    tables = [_make_loss_table(values), _make_clean_table(values), _make_cascade_table(values)]
     return [table for table in tables if table.rows]
 
 
-def _loss_table(values: Mapping[str, Any]) -> Table:
+def _make_loss_table(values: Mapping[str, Any]) -> Table:
     """Make the table of losses averaged over tasks."""
     baseline_losses = {}
     for a in values["averages"]:
@@ -433,7 +438,7 @@ def _loss_table(values: Mapping[str, Any]) -> Table:
     return Table("Loss in noise, averaged over tasks (points)", columns, tuple(rows), note)
 
 
-def _clean_table(values: Mapping[str, Any]) -> Table:
+def _make_clean_table(values: Mapping[str, Any]) -> Table:
     """Make the table of gains in clean speech."""
     rows = []
     for x in values["clean"]:
@@ -446,7 +451,7 @@ def _clean_table(values: Mapping[str, Any]) -> Table:
     return Table("Clean speech", ("encoder", "mean over tasks", "worst task"), tuple(rows), note)
 
 
-def _cascade_table(values: Mapping[str, Any]) -> Table:
+def _make_cascade_table(values: Mapping[str, Any]) -> Table:
     """Make the table with a row for each pair of DUAL and a cascade in each condition."""
     rows = []
     for x in values["dual_against_cascade"]:

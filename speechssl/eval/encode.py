@@ -62,7 +62,7 @@ class Job:
     encode: Callable[[Any, Any], Any]
     recordings: Collection[str]  # names of those that the system needs
     needs_audio: bool = True
-    store: FeatureStore | None = None
+    store: JsonStore | None = None
 
 
 def encode_recordings(
@@ -141,9 +141,9 @@ def _read(
 # ---- the store
 
 
-class FeatureStore:
+class JsonStore:
     """A store is a file of JSON lines: first the hash of the inputs, then [name of a recording, its
-    features] (`to_json`).
+    features] (`serialise`).
 
     `features` has the recordings that an interrupted run encoded; none where the file was made from
     other inputs. A recording whose line a kill cut short is encoded again. Only one process may use
@@ -155,20 +155,20 @@ class FeatureStore:
         self.features: dict[str, Any] = {}
         self._complete_bytes = 0  # length of the complete lines
         lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        if not lines or lines[0] != _line(made_from):
+        if not lines or lines[0] != _encode_line(made_from):
             return
         complete_lines = [line for line in lines if line.endswith(b"\n")]
         self._complete_bytes = sum(map(len, complete_lines))
         for line in complete_lines[1:]:
             name, features = json.loads(line)
-            self.features[name] = from_json(features)
+            self.features[name] = deserialise(features)
 
     def add(self, recording: str, features: Any) -> None:
         """Append the features of a recording."""
-        content = _line([recording, to_json(features)])
+        content = _encode_line([recording, serialise(features)])
         if not self._complete_bytes:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            content = _line(self.made_from) + content
+            content = _encode_line(self.made_from) + content
         mode = "r+b" if self._complete_bytes else "wb"
         with name_refused_file(self.path), self.path.open(mode) as file:
             file.seek(self._complete_bytes)
@@ -181,38 +181,38 @@ class FeatureStore:
         self.path.unlink(missing_ok=True)
 
 
-def _line(value: Any) -> bytes:
-    """Return a value as a line of JSON."""
+def _encode_line(value: Any) -> bytes:
+    """Encode a value as a line of JSON."""
     return json.dumps(value).encode() + b"\n"
 
 
-def to_json(value: Any) -> Any:
-    """Return features as values of JSON. Arrays, tuples and dicts become {"array": ...},
-    {"tuple": ...} and {"dict": ...}; dataclasses and named tuples {"class": ..., "fields": ...}.
-    Raises TypeError for any other type."""
+def serialise(value: Any) -> Any:
+    """Turn features into values of JSON. Arrays, tuples and dicts become {"array": ...}, {"tuple":
+    ...} and {"dict": ...}; dataclasses and named tuples {"class": ..., "fields": ...}. Raises
+    TypeError for any other type."""
     if isinstance(value, (np.ndarray, np.generic)):
         data = base64.b64encode(value.tobytes()).decode()
         return {"array": [value.dtype.str, value.shape, data]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
-        return [to_json(part) for part in value]
+        return [serialise(part) for part in value]
     if isinstance(value, dict):
-        return {"dict": [[to_json(key), to_json(part)] for key, part in value.items()]}
-    names = _fields(type(value))
+        return {"dict": [[serialise(key), serialise(part)] for key, part in value.items()]}
+    names = _list_fields(type(value))
     if names:
-        parts = [to_json(getattr(value, name)) for name in names]
+        parts = [serialise(getattr(value, name)) for name in names]
         return {"class": [type(value).__module__, type(value).__qualname__], "fields": parts}
     if isinstance(value, tuple):
-        return {"tuple": [to_json(part) for part in value]}
+        return {"tuple": [serialise(part) for part in value]}
     raise TypeError(f"features of the type {type(value).__name__}")
 
 
-def from_json(value: Any) -> Any:
-    """Return the features that `to_json` got. Raises ValueError for a class that is no dataclass or
-    named tuple of this package."""
+def deserialise(value: Any) -> Any:
+    """Make the features from what `serialise` returned. Raises ValueError for a class that is no
+    dataclass or named tuple of this package."""
     if isinstance(value, list):
-        return [from_json(part) for part in value]
+        return [deserialise(part) for part in value]
     if not isinstance(value, dict):
         return value
     if "array" in value:
@@ -220,19 +220,19 @@ def from_json(value: Any) -> Any:
         array = np.frombuffer(base64.b64decode(data), kind).reshape(shape).copy()
         return array if shape else array[()]
     if "dict" in value:
-        return {from_json(key): from_json(part) for key, part in value["dict"]}
+        return {deserialise(key): deserialise(part) for key, part in value["dict"]}
     if "tuple" in value:
-        return tuple(from_json(part) for part in value["tuple"])
+        return tuple(deserialise(part) for part in value["tuple"])
     module, name = value["class"]
     is_ours = module.startswith("speechssl.")
     feature_class: Any = getattr(import_module(module), name) if is_ours else None
-    if not _fields(feature_class):
+    if not _list_fields(feature_class):
         raise ValueError(f"{module}.{name} holds no features")
-    return feature_class(*map(from_json, value["fields"]))
+    return feature_class(*map(deserialise, value["fields"]))
 
 
-def _fields(kind: Any) -> Sequence[str]:
-    """Return the names of the fields of a dataclass or named tuple; () for other classes."""
+def _list_fields(kind: Any) -> Sequence[str]:
+    """List the names of the fields of a dataclass or named tuple; () for other classes."""
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     return getattr(kind, "_fields", ())

@@ -18,22 +18,22 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from speechssl.artifacts import hash_json, read_json
-from speechssl.cascade.model import CtcRecogniser, greedy_decode
+from speechssl.cascade.model import CtcRecogniser, decode_greedily
 from speechssl.cascade.options import CtcOptions, ReaderOptions, TrainCtc
 from speechssl.cascade.train import fit_ctc
 from speechssl.checkpoints import SHIPPED
-from speechssl.data.recordings import list_recordings, source_card
+from speechssl.data.recordings import describe_split, list_recordings
 from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
     data_hash,
-    first_passages,
-    known_voices,
     load_corpus,
+    read_known_voices,
+    take_first_passages,
     voices_of,
 )
-from speechssl.data.superb import RECORDING, LabelledSet, load_labelled, unknown_speakers
+from speechssl.data.superb import RECORDING, LabelledSet, list_unknown_speakers, load_labelled
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder, load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
@@ -41,7 +41,7 @@ from speechssl.eval.conditions import Item, Setting, check_unseen, read_trained_
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import answer_questions, parse_predictions
 from speechssl.eval.score import count_word_errors, score_questions
-from speechssl.eval.spoken_qa import passages_with_questions
+from speechssl.eval.spoken_qa import list_asked_passages
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
 from speechssl.results import CASCADE
@@ -52,7 +52,7 @@ from speechssl.superb.data import (
     CachedLoader,
     HeadSettings,
     cache_states,
-    encoder_card,
+    describe_encoder,
     list_split_recordings,
 )
 from speechssl.superb.tasks.classification import METRIC, Classification
@@ -138,7 +138,7 @@ class HeadTask(GridTask):
             "task": data.task,
             "weights": head.weights_hash,
             "classes": data.classes,
-            "encoder": encoder_card(encoder),
+            "encoder": describe_encoder(encoder),
             "data": data.hash,
             "split": o.split,
         }
@@ -155,7 +155,7 @@ class HeadTask(GridTask):
         return labels
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        speakers = unknown_speakers(self.data, self.utterances)
+        speakers = list_unknown_speakers(self.data, self.utterances)
         scored = []
         for utterance, names in zip(self.utterances, speakers, strict=True):
             is_right = features.get(utterance.id) == dict(utterance.labels)
@@ -193,7 +193,7 @@ def train_classifier(
     )
     loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
     run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_LEARNING_RATES)
-    (head,) = train_heads([run], encoder_card(encoder))
+    (head,) = train_heads([run], describe_encoder(encoder))
     return head
 
 
@@ -214,7 +214,7 @@ class RecognitionTask(GridTask):
         data = load_corpus(corpus, o.split)
         self.language = data.language
         self.recogniser = CtcRecogniser.load(folder, encoder)
-        self.training_voices = known_voices(corpus)
+        self.training_voices = read_known_voices(corpus)
         questions = {q.id: q for q in data.questions}
         self.items = draw_items([Item(q.id, corpus / q.audio) for q in data.questions], o)
         self.questions = [questions[item.id] for item in self.items]
@@ -228,7 +228,9 @@ class RecognitionTask(GridTask):
 
     def encode(self, record: Any, samples: Any) -> str:
         """Return the transcript; "" for audio of less than one frame."""
-        return greedy_decode(self.recogniser.log_probs(samples), self.recogniser.vocabulary)
+        return decode_greedily(
+            self.recogniser.compute_log_probs(samples), self.recogniser.vocabulary
+        )
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         transcripts = [features.get(q.id, "") for q in self.questions]
@@ -269,7 +271,7 @@ class UnitsTask(GridTask):
         split = o.split if any(source.glob("*/passages.jsonl")) else None
         recordings = {r.id: r for r in list_recordings(source, split)}
         chosen = draw_items([Item(r.id, r.path) for r in recordings.values()], o)
-        facts = {"drawn": [o.recordings, o.seed]} | source_card(source, split, None)
+        facts = {"drawn": [o.recordings, o.seed]} | describe_split(source, split, None)
         extracted = extract_corpus(
             ShardMaker(extractor, out, SHARD),
             [recordings[item.id] for item in chosen],
@@ -316,7 +318,7 @@ class AnswersTask(GridTask):
     def __init__(self, system: System, corpus: Corpus) -> None:
         self.name = system.name
         self.system, self.corpus = system, corpus
-        records: list[Passage | Question] = [*passages_with_questions(corpus), *corpus.answerable]
+        records: list[Passage | Question] = [*list_asked_passages(corpus), *corpus.answerable]
         self.items = [Item(r.id, corpus.path(r)) for r in records]
         self.card = {
             **system.card,
@@ -353,7 +355,7 @@ class TranscriptsTask(AnswersTask):
 
     def __init__(self, system: System, corpus: Corpus) -> None:
         super().__init__(system, corpus)
-        passages = passages_with_questions(corpus)
+        passages = list_asked_passages(corpus)
         self.passages = [p for p in passages if p.text]
         self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
         about_recogniser = ("asr", "asr_weights", "decoding", "ngram")
@@ -387,7 +389,7 @@ def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:
             f"leave out the task {system.name}"
         )
     tasks: list[GridTask] = [AnswersTask(system, corpus)]
-    if system.name.startswith(CASCADE) and any(p.text for p in passages_with_questions(corpus)):
+    if system.name.startswith(CASCADE) and any(p.text for p in list_asked_passages(corpus)):
         tasks.append(TranscriptsTask(system, corpus))
     return tasks
 
@@ -451,7 +453,7 @@ def make_tasks(
         # the units of clean speech are kept there
         folder = out if o.split == TEST else out.with_name(f"{out.name}-{o.split}")
         return [UnitsTask(extractor, data, folder, o)]
-    corpus = first_passages(load_corpus(data, o.split), o.passages)
+    corpus = take_first_passages(load_corpus(data, o.split), o.passages)
     reading = o.reading if name in CASCADES else ReaderOptions()
     (system,) = load_systems(tested.models, [name], o.bf16, encoder, reading=reading)
     return make_qa_tasks(system, corpus)

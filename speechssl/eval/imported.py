@@ -30,8 +30,8 @@ from speechssl.errors import InputError
 from speechssl.eval.options import Predictions
 from speechssl.eval.predict import (
     Rows,
+    make_prediction_path,
     parse_predictions,
-    prediction_path,
     read_card,
     write_items,
 )
@@ -44,7 +44,7 @@ from speechssl.eval.score import (
 )
 from speechssl.results import Row, append_rows, list_rows, read_rows, results_table
 from speechssl.schema import convert
-from speechssl.text import answer_tokens
+from speechssl.text import split_answer_tokens
 
 IMPORTED = "imported"  # key in the card of a system whose answers were imported
 
@@ -75,7 +75,7 @@ def import_predictions(o: Predictions) -> str:
     values = _read_voicebench(o.file, corpus) if is_voicebench else load_json(o.file)
     answers = _parse_answers(values, o.file, corpus)
     _check_seconds(o.file, answers, corpus)
-    path = prediction_path(o.out, o.name, condition)
+    path = make_prediction_path(o.out, o.name, condition)
     for other in sorted(path.parent.glob("*.parquet")):
         if IMPORTED not in read_card(other)["card"]:
             raise InputError(
@@ -163,20 +163,20 @@ class VoiceBenchLine:
 
 def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
     """Read responses by the ids of questions. As the file has no ids, a prompt stands for all
-    questions that have the same words (`answer_tokens`).
+    questions that have the same words (`split_answer_tokens`).
 
     Says on stderr how many prompts are no questions of the split. Raises InputError where all are
     none.
     """
     ids: dict[tuple[str, ...], list[str]] = {}
     for question in corpus.questions:
-        words = tuple(answer_tokens(question.written, question.language))
+        words = tuple(split_answer_tokens(question.written, question.language))
         ids.setdefault(words, []).append(question.id)
     by_prompt: dict[tuple[str, ...], list[str]] = {}  # words of a prompt -> its responses
     prompts = unknown = 0  # numbers of prompts
     for number, values in read_lines(file):
         line = convert(values, VoiceBenchLine, f"{file}:{number}", "give a file of VoiceBench")
-        words = tuple(answer_tokens(line.prompt, corpus.language))
+        words = tuple(split_answer_tokens(line.prompt, corpus.language))
         by_prompt.setdefault(words, []).append(line.response)
         prompts += 1
         unknown += words not in ids

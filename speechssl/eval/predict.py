@@ -67,8 +67,8 @@ def is_current(path: Path, made_from: str) -> bool:
     return card["made_from"] == made_from and not card["failed"]
 
 
-def prediction_path(out: Path, system: str, condition: Condition) -> Path:
-    """Return the path of the predictions of a system under a condition."""
+def make_prediction_path(out: Path, system: str, condition: Condition) -> Path:
+    """Make the path of the predictions of a system under a condition."""
     return out / "predictions" / system / f"{condition.label.replace(' ', '-')}.parquet"
 
 

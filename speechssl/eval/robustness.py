@@ -15,16 +15,16 @@ from typing import Any
 
 from speechssl.artifacts import hash_json, hold_output, write_json, write_text
 from speechssl.augment import Distorter
-from speechssl.data.records import synthetic_note
+from speechssl.data.records import read_synthetic_note
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import (
     FrozenMixtures,
     Item,
     Setting,
     check_conditions,
-    file_size,
     freeze_mixtures,
     list_settings,
+    measure_file,
     name_utterances,
     normalise_paths,
 )
@@ -34,7 +34,7 @@ from speechssl.eval.degradation import (
     make_score_tables,
     measure_degradation,
 )
-from speechssl.eval.encode import FeatureStore, Job, Recording, encode_recordings
+from speechssl.eval.encode import Job, JsonStore, Recording, encode_recordings
 from speechssl.eval.grid_tasks import (
     CLASSIFICATION,
     GRID_TASKS,
@@ -60,11 +60,11 @@ def evaluate_robustness(o: Robustness) -> list[dict[str, Any]]:
     `run_robustness` does."""
     with hold_output(o.out):
         print(run_robustness(o))
-        return list_rows(results_folder(o))
+        return list_rows(choose_results_folder(o))
 
 
-def results_folder(o: Robustness) -> Path:
-    """Return the folder of noise.jsonl, scores/ and the tables."""
+def choose_results_folder(o: Robustness) -> Path:
+    """Choose the folder of noise.jsonl, scores/ and the tables."""
     return o.out if o.split == TEST else o.out / o.split
 
 
@@ -94,7 +94,7 @@ def run_robustness(o: Robustness) -> str:
                 by_label[grid_task.label] = grid_task
         tasks[tested.name] = list(by_label.values())
 
-    out = results_folder(o)
+    out = choose_results_folder(o)
     all_tasks = [task for encoder_tasks in tasks.values() for task in encoder_tasks]
     utterances = name_utterances((task.name, task.items) for task in all_tasks)
     recordings = {name: item.path for item, name in utterances.items()}
@@ -127,9 +127,9 @@ def _find_data(o: Robustness) -> dict[str, Path]:
 
 def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
     """Write degradation.json and tables.md, and return the tables."""
-    out = results_folder(o)
+    out = choose_results_folder(o)
     values = measure_degradation(grid)
-    synthetic_tasks = [task for task, where in data.items() if synthetic_note(where)]
+    synthetic_tasks = [task for task, where in data.items() if read_synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(synthetic_tasks)}." if synthetic_tasks else ""
     notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
     tables = []
@@ -141,8 +141,8 @@ def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
     return "\n\n".join(table.text for table in tables)
 
 
-def score_path(folder: Path, task: GridTask, setting: Setting) -> Path:
-    """Return the path of a cell's scores. folder: that of the encoder."""
+def make_score_path(folder: Path, task: GridTask, setting: Setting) -> Path:
+    """Make the path of a cell's scores. folder: that of the encoder."""
     return folder / task.label / f"{setting.file}.parquet"
 
 
@@ -165,13 +165,13 @@ def score_missing(
     recordings: dict[str, Recording] = {}
     for task in tasks:
         items = {utterances[item]: item for item in normalise_paths(task.items)}
-        files = [[item.id, name, file_size(item.path)] for name, item in items.items()]
-        noise = mixtures.made_from(setting.condition, list(items))
+        files = [[item.id, name, measure_file(item.path)] for name, item in items.items()]
+        noise = mixtures.hash_mixtures(setting.condition, list(items))
         facts = [setting.group, asdict(setting.condition), noise, mixtures.seed]
         made_from = hash_json([dict(task.card), task.metric, files, *facts])
-        path = score_path(folder, task, setting)
+        path = make_score_path(folder, task, setting)
         if not is_current(path, made_from):
-            store = FeatureStore(path.with_suffix(".features"), made_from)
+            store = JsonStore(path.with_suffix(".features"), made_from)
             jobs.append(Job(task.label, task.encode, items, needs_audio=True, store=store))
             missing.append((task, path, store, items))
             recordings |= {name: Recording(name, item.path) for name, item in items.items()}
@@ -204,7 +204,7 @@ def read_grid(
     for encoder, encoder_tasks in tasks.items():
         for setting in settings:
             for task in encoder_tasks:
-                path = score_path(out / "scores" / encoder, task, setting)
+                path = make_score_path(out / "scores" / encoder, task, setting)
                 rows, card = read_items(path)
                 label = f"{encoder}, {task.name}, {setting.label}"
                 report_set_aside(card["failed"], f"{label} (they count as wrong)")

@@ -28,8 +28,8 @@ from speechssl.data.records import (
     Question,
     corpus_card,
     hash_questions,
+    list_training_hashes,
     passage_units,
-    training_data,
     voices_of,
 )
 from speechssl.eval.predict import Rows, write_items
@@ -43,7 +43,7 @@ from speechssl.metrics import (
 )
 from speechssl.results import SEEN
 from speechssl.stats import Interval, mean_interval, ratio_interval
-from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
+from speechssl.text import ANSWERS_ONLY, find_language, name_error_metric, split_answer_tokens
 
 if TYPE_CHECKING:
     # imports torch, which a page of results does not load
@@ -64,18 +64,18 @@ def _read_rules() -> dict[str, Any]:
 
 
 def classify_answer(question: str, answer: str, language: str) -> str:
-    """Return the kind of an answer, a name in answer_types.yaml; "other" in a language of
-    ANSWERS_ONLY, whose answers can be scored but not told apart. Raises InputError for a language
-    without text rules."""
+    """Name the kind of an answer by answer_types.yaml; "other" in a language of ANSWERS_ONLY, whose
+    answers can be scored but not told apart. Raises InputError for a language without text
+    rules."""
     if language in ANSWERS_ONLY:
         return "other"
-    language = language_of(language)
+    language = find_language(language)
     rules = _read_rules()[language]
     for kind, text in (("asked", question.lower()), ("form", answer.lower())):
         for name, rule in rules[kind].items():
             if re.search(rule, text, re.VERBOSE):
                 return str(name)
-    if len(answer_tokens(answer, language)) >= rules["clause"]:
+    if len(split_answer_tokens(answer, language)) >= rules["clause"]:
         return "clause"
     small_words = _read_rules()["small"].split()
     words = re.findall(r"[^\W\d_]+", answer)  # runs of letters, such as "de" and "Gaulle"
@@ -105,8 +105,9 @@ RIGHT = 0.5
 
 
 def classify_error(shared: float, predicted: float, gold: float) -> str:
-    """Return one of ERRORS. predicted, gold: lengths of the predicted and the gold answer, gold
-    above 0; shared: the length of what both have in common; all in seconds or in words."""
+    """Name the error of an answer, one of ERRORS. predicted, gold: lengths of the predicted and the
+    gold answer, gold above 0; shared: the length of what both have in common; all in seconds or in
+    words."""
     if predicted <= 0:
         return "no answer"
     if 2 * shared / (predicted + gold) >= RIGHT:
@@ -171,9 +172,9 @@ def _score_question(
     language = question.language
     error = ""
     if gold_spans and (span or not text):
-        error = _time_error(span, gold_spans)
+        error = _classify_time_error(span, gold_spans)
     elif has_text:
-        error = _word_error(text or "", gold_texts, language)
+        error = _classify_word_error(text or "", gold_texts, language)
     return QuestionScore(
         id=question.id,
         passage=question.passage,
@@ -185,8 +186,10 @@ def _score_question(
     )
 
 
-def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]) -> str:
-    """Return the error of an answer against the annotation that is nearest in time."""
+def _classify_time_error(
+    span: tuple[float, float] | None, gold: Sequence[tuple[float, float]]
+) -> str:
+    """Name the error of an answer against the annotation that is nearest in time."""
     start, end = max(gold, key=lambda g: frame_f1(span, [g]))
     if span is None:
         return classify_error(0.0, 0.0, end - start)
@@ -194,11 +197,11 @@ def _time_error(span: tuple[float, float] | None, gold: Sequence[tuple[float, fl
     return classify_error(shared, span[1] - span[0], end - start)
 
 
-def _word_error(predicted: str, texts: Sequence[str], language: str) -> str:
-    """Return the error of an answer against the annotation that is nearest in words."""
+def _classify_word_error(predicted: str, texts: Sequence[str], language: str) -> str:
+    """Name the error of an answer against the annotation that is nearest in words."""
     nearest = max(texts, key=lambda text: token_f1(predicted, [text], language))
-    words = Counter(answer_tokens(predicted, language))
-    gold = Counter(answer_tokens(nearest, language))
+    words = Counter(split_answer_tokens(predicted, language))
+    gold = Counter(split_answer_tokens(nearest, language))
     if not gold:
         return ""
     return classify_error((words & gold).total(), words.total(), gold.total())
@@ -214,7 +217,7 @@ def measure_scores(
     corpus: Corpus,
     seed: int,
 ) -> dict[str, Interval]:
-    """Return the value of every metric with its 95 % bootstrap interval, which draws the units of
+    """Measure the value of every metric with its 95 % bootstrap interval, which draws the units of
     `passage_units`.
 
     scored: scores of questions, with `id`, `passage` and the metrics. A metric is the mean over the
@@ -235,7 +238,7 @@ def measure_scores(
         errors = count_word_errors(passages, transcripts)
         units = passage_units(corpus, [p.id for p in passages])
         rate = ratio_interval(errors.errors, errors.words, units, seed)
-        values[error_metric(passages[0].language)] = rate
+        values[name_error_metric(passages[0].language)] = rate
     return values
 
 
@@ -253,7 +256,7 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
     data: hash of the split. parts: folders of models; the cards of the system's models in them name
     their data, and `QUESTIONS` beside a card has the hashes of a reader's questions.
     """
-    hashes = _strings(system.card)
+    hashes = _collect_texts(system.card)
     questions = hash_questions(corpus.questions)
     keys = set()
     for folder in parts:
@@ -262,7 +265,7 @@ def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> 
                 card = read_json(path)
                 if not hashes & {card.get("weights"), card.get("hash")}:
                     continue
-                if data in training_data(card):
+                if data in list_training_hashes(card):
                     keys.add("trained")
                 if _has_questions(path.parent / QUESTIONS, questions):
                     keys.add("questions")
@@ -280,7 +283,7 @@ def _has_questions(file: Path, questions: np.ndarray) -> bool:
     return known >= max(2, len(questions) / 100)
 
 
-def _strings(value: Any) -> set[str]:
+def _collect_texts(value: Any) -> set[str]:
     """Collect all texts in a card."""
     if isinstance(value, str):
         return {value}
@@ -288,7 +291,7 @@ def _strings(value: Any) -> set[str]:
         value = list(value.values())
     if not isinstance(value, list):
         return set()
-    return set().union(*map(_strings, value))
+    return set().union(*map(_collect_texts, value))
 
 
 # ---- scores of questions, for comparisons
@@ -340,7 +343,7 @@ def make_question_lines(
     without transcripts.
     """
     questions = {q.id: q for q in corpus.questions}
-    facts = _passage_facts(scored, corpus, transcripts)
+    facts = _collect_passage_facts(scored, corpus, transcripts)
     lines = []
     for score in scored:
         question = questions[score.id]
@@ -362,14 +365,14 @@ def make_choice_lines(
 ) -> Rows:
     """Make the lines of multiple choice, one a question. transcripts: those of the passages by id,
     {} for a system without transcripts."""
-    facts = _passage_facts(scored, corpus, transcripts)
+    facts = _collect_passage_facts(scored, corpus, transcripts)
     return [asdict(score) | facts[score.id] for score in scored]
 
 
-def _passage_facts(
+def _collect_passage_facts(
     scored: Sequence[Any], corpus: Corpus, transcripts: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Return facts about the passage of every question, by the question's id.
+    """Collect facts about the passage of every question, by the question's id.
 
     `passage` is its id; `voice` and `asker` are the voices of passage and question, "" where they
     are unknown or were heard in training (`data.records.voices_of`); `passage_errors` and

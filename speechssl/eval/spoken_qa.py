@@ -19,27 +19,27 @@ from typing import Any, NamedTuple
 from speechssl.artifacts import hash_json, hold_output
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.readers import find_reader
-from speechssl.cascade.system import CascadeSystem, words_of_text
+from speechssl.cascade.system import CascadeSystem, split_into_words
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
     data_hash,
-    first_passages,
     load_corpus,
-    synthetic_note,
+    read_synthetic_note,
+    take_first_passages,
 )
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.conditions import check_conditions
-from speechssl.eval.encode import Encoded, FeatureStore, Job, Recording, encode_recordings
+from speechssl.eval.encode import Encoded, Job, JsonStore, Recording, encode_recordings
 from speechssl.eval.options import Conditions, Qa
 from speechssl.eval.predict import (
     Rows,
     answer_questions,
     check_names,
     is_current,
-    prediction_path,
+    make_prediction_path,
     read_predictions,
     write_items,
 )
@@ -165,11 +165,11 @@ def encode_and_predict(
     }
     missing, jobs = [], []
     for system in systems:
-        path = prediction_path(setup.out, system.name, condition)
+        path = make_prediction_path(setup.out, system.name, condition)
         made_from = hash_json([inputs, dict(system.card)])
         if is_current(path, made_from):
             continue
-        store = FeatureStore(path.with_suffix(".features"), made_from)
+        store = JsonStore(path.with_suffix(".features"), made_from)
         missing.append((system, path, store))
         names = task.choose_recordings(system)
         if names:
@@ -199,7 +199,7 @@ def score_system(
 ) -> list[Row]:
     """Score the predictions of a system under a condition: write the scores of questions, and
     return the rows of results. Failed recordings are reported. seen: `Row.seen`."""
-    predictions = read_predictions(prediction_path(setup.out, system.name, condition))
+    predictions = read_predictions(make_prediction_path(setup.out, system.name, condition))
     label = f"{system.name}, {condition.label}"
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
     scored = task.score(system, predictions)
@@ -300,7 +300,7 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
     """Evaluate the systems of a folder of models, and return the table."""
     conditions = [parse_condition(c) for c in o.conditions]
     names = o.systems or default_systems(folder)
-    data = first_passages(load_corpus(o.corpus, o.split), o.passages)
+    data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
     check_answerable(data)  # before models are loaded
     if "cascade-given" in names and not any(r.transcript for r in data.records):
         raise InputError(
@@ -324,7 +324,7 @@ def _evaluate_models(o: Qa, folder: Path) -> str:
     if unmarked:
         counts += f" ({unmarked} without `answers` were not asked)"
     summary = f"{o.out}: {counts}; next: `speechssl report {o.out} {o.corpus}`"
-    return f"{table_of_rows(o, conditions)}\n\n{summary}"
+    return f"{make_results_table(o, conditions)}\n\n{summary}"
 
 
 def name_models(folder: Path) -> str:
@@ -340,11 +340,11 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
     append_rows(out / "results.jsonl", rows, by_content=True)
 
 
-def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
-    """Return the table of everything in `o.out`/results.jsonl, and notes on the data."""
+def make_results_table(o: Conditions, conditions: Sequence[Condition]) -> str:
+    """Make the table of everything in `o.out`/results.jsonl, with notes on the data."""
     table = results_table(read_rows(o.out / "results.jsonl"))
     noise = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
-    return "\n\n".join(filter(None, [table, synthetic_note(o.corpus), noise]))
+    return "\n\n".join(filter(None, [table, read_synthetic_note(o.corpus), noise]))
 
 
 def evaluate(
@@ -373,7 +373,7 @@ class SpokenQa(Task):
         super().__init__(corpus)
         self.questions = [q.id for q in corpus.answerable]
         self.records: list[Passage | Question] = [
-            *passages_with_questions(corpus),
+            *list_asked_passages(corpus),
             *corpus.answerable,
         ]
         # the questions that have no recording, by id
@@ -390,7 +390,7 @@ class SpokenQa(Task):
         if isinstance(system, CascadeSystem) and _has_recogniser(system):
             written = {}
             for name, question in self.text_only.items():
-                written[name] = words_of_text(question.text, question.language)
+                written[name] = split_into_words(question.text, question.language)
             features = {**features, **written}
         return answer_questions(system, self.corpus, features, where)
 
@@ -425,7 +425,7 @@ def _has_recogniser(system: System) -> bool:
     return isinstance(system, CascadeSystem) and system.needs_audio
 
 
-def passages_with_questions(corpus: Corpus) -> list[Passage]:
+def list_asked_passages(corpus: Corpus) -> list[Passage]:
     """List the passages that have an answerable question."""
     ids = {q.passage for q in corpus.answerable}
     return [p for p in corpus.passages.values() if p.id in ids]

@@ -135,7 +135,9 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
         settings = replace(preset, steps=steps, every=min(preset.every, steps), batch=batch)
         run = HeadRun(
             task=task,
-            loader=cache.loader(task) if encoder.tuning is None else cache.online(task),
+            loader=cache.make_loader(task)
+            if encoder.tuning is None
+            else cache.make_online_loader(task),
             settings=settings,
             seed=0,  # replaced below
             folder=o.out / "heads" / encoder.name / part.label,
@@ -168,8 +170,8 @@ def tune_decoding(encoder: Benchmarked, plan: Plan, run: HeadRun, head: TrainedH
         return replace(head, task=replace(task, language_model=model))
     if isinstance(task, Diarisation):
         if isinstance(loader, OnlineLoader):
-            loader = replace(loader, encoder=encoder.encoder_of(head, plan))
-        dev = loader.usable(task.data.splits["dev"])
+            loader = replace(loader, encoder=encoder.find_encoder(head, plan))
+        dev = loader.list_usable(task.data.splits["dev"])
         predicted = predict({"head": (task, head.head)}, loader, dev, run.settings.batch)
         return replace(head, task=task.tune(predicted["head"]))
     return head
@@ -195,14 +197,14 @@ def make_superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) 
             measures.append((task, metric))
     measures.sort(key=lambda measure: ORDER.index(measure[0]))
     tables = [
-        _clean_table(cells, measures, encoders),
-        _rates_table(cells, measures, encoders),
-        _noise_table(cells, measures, encoders, at),
+        _make_clean_table(cells, measures, encoders),
+        _make_rates_table(cells, measures, encoders),
+        _make_noise_table(cells, measures, encoders, at),
     ]
     return [table for table in tables if table.rows]
 
 
-def _clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
+def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
     """Make the table of clean speech, with intervals."""
     rows, clean_rows = [], []
     for measure in measures:
@@ -220,7 +222,7 @@ def _clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
     return Table("SUPERB", ("task", *encoders), tuple(rows), note.strip())
 
 
-def _rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
+def _make_rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
     """Make the table of two learning rates: tuned on dev, and the task's own."""
     rows = []
     for task, metric in measures:
@@ -241,7 +243,7 @@ def _rates_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[s
     return Table(title, ("task", *encoders), tuple(rows), "Test sets, clean speech.")
 
 
-def _noise_table(
+def _make_noise_table(
     cells: Cells, measures: Sequence[Measure], encoders: Sequence[str], at: float
 ) -> Table:
     """Make the table of clean speech beside the groups of noises."""

@@ -40,7 +40,7 @@ from speechssl.eval.conditions import (
     read_trained_noises,
 )
 from speechssl.options import parse_noise_folders
-from speechssl.superb.data import FeatureCache, HeadSettings, Task, encoder_card
+from speechssl.superb.data import FeatureCache, HeadSettings, Task, describe_encoder
 from speechssl.superb.options import ORDER, QBE, Data, Superb
 from speechssl.superb.tasks import TASKS
 from speechssl.superb.tasks.classification import METRIC
@@ -107,10 +107,10 @@ class Benchmarked:
     def card(self) -> dict[str, Any]:
         """Return the card of the encoder, and of the tuning where heads are trained by it."""
         tuning = {"tuning": self.tuning.card} if self.tuning else {}
-        return encoder_card(self.cache.encoder) | tuning
+        return describe_encoder(self.cache.encoder) | tuning
 
-    def encoder_of(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
-        """Return the encoder that was trained with a head, or the frozen one of all heads."""
+    def find_encoder(self, head: TrainedHead, plan: Plan) -> SpeechEncoder:
+        """Find the encoder that was trained with a head, or the frozen one of all heads."""
         sets = plan.options.sets
         if head.upstream is None:
             return self.cache.encoder
@@ -141,15 +141,15 @@ class ConditionAudio:
         return self.mixtures.apply(samples, self.setting.condition, name)
 
     def hash(self, items: Sequence[Item]) -> str:
-        """Return the hash of the distortions of these recordings."""
+        """Hash the distortions of these recordings."""
         if self.mixtures is None:
             return "clean"
         names = [self.names[os.path.abspath(item.path)] for item in items]
         condition = self.setting.condition
-        return hash_json([condition.text, self.mixtures.made_from(condition, names)])
+        return hash_json([condition.text, self.mixtures.hash_mixtures(condition, names)])
 
-    def snr_over(self, plan: Plan) -> str:
-        """Return `Row.snr_over` of this setting."""
+    def find_snr_over(self, plan: Plan) -> str:
+        """Find `Row.snr_over` of this setting: what the SNR is over, "" for clean speech."""
         if self.mixtures is None:
             return ""
         return str(plan.distorter.card(self.setting.condition).get("snr_over", ""))
@@ -179,7 +179,9 @@ def make_plan(o: Superb) -> Plan:
     tuning = make_tuning(o)
     trained_on = list_noises(tuning.card) if tuning else frozenset()
     untrainable = [task for task in parts if task in UNTRAINABLE_TASKS]
-    untrainable += [name for name, where in encoders.items() if is_fixed(where)]
+    for name, where in encoders.items():
+        if where in SPECTRAL or where.startswith(UNITS_OF):
+            untrainable.append(name)
     if tuning and untrainable:
         raise InputError(
             f"{', '.join(untrainable)} cannot be trained with --finetune or --distort; leave out "
@@ -189,11 +191,6 @@ def make_plan(o: Superb) -> Plan:
         known_noises = read_trained_noises(where.removeprefix(UNITS_OF)) | trained_on
         check_unseen(name, known_noises, settings)
     return Plan(o, encoders, parts, settings, distorter, tuning)
-
-
-def is_fixed(where: str) -> bool:
-    """Return whether WHERE names units or spectral features, which cannot be trained."""
-    return where in SPECTRAL or where.startswith(UNITS_OF)
 
 
 def name_encoders(texts: Sequence[str]) -> dict[str, str]:

@@ -27,11 +27,11 @@ from speechssl.superb.data import (
     HeadEvaluation,
     Loader,
     OnlineLoader,
-    encoder_card,
+    describe_encoder,
 )
 from speechssl.superb.options import QBE
 from speechssl.superb.tasks.spoken_terms import SpokenTerms
-from speechssl.superb.train import TrainedHead, one_thread, predict
+from speechssl.superb.train import TrainedHead, predict, use_one_thread
 
 RESAMPLES = 1000
 # stands for the rules of `stats` for intervals in the hash of results: rows have no items that
@@ -59,7 +59,7 @@ def score_task(
     o, task = plan.options, parts[0].task
     results = o.out / "results.jsonl"
     made_from = hash_heads(encoder, parts, heads, plan)
-    names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
+    head_names = [(0, "tuned")] if task == QBE else list(heads[parts[0].label])
 
     def is_outdated(row: Row) -> bool:
         """Return whether a row belongs to other heads. Rows of speed, whose card is no text, do
@@ -72,7 +72,9 @@ def score_task(
         is_clean = setting.group == "clean"
         card = f"{made_from} {hash_json([condition_audio.hash(part.items) for part in parts])}"
         cell = (task, HEAD, encoder.name, setting.name, setting.snr_db)
-        evaluated = names if is_clean else [name for name in names if name[1] == "tuned"]
+        evaluated = head_names
+        if not is_clean:
+            evaluated = [(seed, rate) for seed, rate in head_names if rate == "tuned"]
         scored = list_scored(results, cell, card)
         missing = [name for name in evaluated if name not in scored]
         if not missing:
@@ -94,8 +96,8 @@ def score_task(
         rows = []
         for name in missing:
             mean = combine_folds([fold[name] for fold in folds])
-            rows += make_rows(cell, name, mean, card, condition_audio.snr_over(plan))
-            if is_clean and name == names[0]:
+            rows += make_rows(cell, name, mean, card, condition_audio.find_snr_over(plan))
+            if is_clean and name == head_names[0]:
                 detail = {"task": task, "encoder": encoder.name, "detail": mean.detail}
                 write_json(o.out / "details" / encoder.name / f"{task}.json", detail)
         append_rows(results, rows, outdated=is_outdated)
@@ -187,15 +189,15 @@ def evaluate_heads(
         first = next(iter(group.values()))
         task, batch = first.task, int(first.card["settings"]["batch"])
         test = task.data.splits["test"]
-        speech_encoder = encoder.encoder_of(first, plan)
+        speech_encoder = encoder.find_encoder(first, plan)
         loader: Loader = OnlineLoader(speech_encoder, audio.read, task, cache.pool)
         if audio.setting.group == "clean" and first.upstream is None:
-            loader = cache.loader(task, ("test",))
+            loader = cache.make_loader(task, ("test",))
         models = {name: (head.task, head.head.to(encoder.device)) for name, head in group.items()}
-        with one_thread():
+        with use_one_thread():
             predicted = predict(models, loader, test, batch, encoder.device, title)
         reasons = loader.failed if isinstance(loader, OnlineLoader) else {}
-        usable = {u.id for u in loader.usable(test)}
+        usable = {u.id for u in loader.list_usable(test)}
         for u in test:
             if u.id not in usable:
                 unreadable[u.id] = reasons.get(u.id, "it could not be cached")
@@ -224,7 +226,7 @@ def evaluate_terms(
 def choose_layer(terms: SpokenTerms, cache: FeatureCache, path: Path) -> tuple[int, list[float]]:
     """Return the best layer on dev, and the MTWV (maximum term-weighted value) of every layer
     there, in percent; they are computed once and kept in `path`."""
-    made_from = hash_json([terms.data.hash, encoder_card(cache.encoder)])
+    made_from = hash_json([terms.data.hash, describe_encoder(cache.encoder)])
     card = read_json(path) if path.is_file() else {}
     if card.get("made_from") != made_from:
         states_of = read_term_states(cache, terms, "dev", None)
@@ -248,7 +250,7 @@ def read_term_states(
     paths = {}
     for name in (DOCUMENTS, split):  # in two folders: dev and test share those of documents
         if audio is None or audio.setting.group == "clean":
-            stores.append(cache.states(data, (name,), False))
+            stores.append(cache.load_states(data, (name,), False))
         paths.update({u.id: data.path(u) for u in data.splits[name]})
 
     def states_of(name: str) -> Tensor:

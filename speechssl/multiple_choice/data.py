@@ -30,8 +30,8 @@ from speechssl.dual.data import Layout, Window, collate, cut_windows, draw_batch
 from speechssl.encoders.store import store_features
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.speechbert.data import SPECIALS, stack_codes
-from speechssl.text import pieces
-from speechssl.text.tfidf import ngrams
+from speechssl.text import split_pieces
+from speechssl.text.tfidf import list_ngrams
 from speechssl.textlm.tokenizers import TextCodec
 from speechssl.timing import RunLength
 
@@ -85,8 +85,8 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
     An n-gram weighs the logarithm of (windows / windows that hold it): one that is in all windows
     weighs nothing.
     """
-    query = _ngrams_of(choice.question, *choice.options)
-    shared = [query & _ngrams_of(choice.passage[w.first : w.stop]) for w in windows]
+    query = _collect_ngrams(choice.question, *choice.options)
+    shared = [query & _collect_ngrams(choice.passage[w.first : w.stop]) for w in windows]
     counts = Counter(term for terms in shared for term in terms)
     weights = []
     for terms in shared:
@@ -94,12 +94,12 @@ def sort_by_overlap(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Wi
     return tuple(windows[i] for i in np.argsort(-np.array(weights), kind="stable"))
 
 
-def _ngrams_of(*parts: np.ndarray) -> set[Hashable]:
-    """Return the n-grams of up to LONGEST_NGRAM tokens in these arrays of token ids."""
+def _collect_ngrams(*parts: np.ndarray) -> set[Hashable]:
+    """Collect the n-grams of up to LONGEST_NGRAM tokens in these arrays of token ids."""
     terms: set[Hashable] = set()
     for tokens in parts:
         for n in range(1, LONGEST_NGRAM + 1):
-            terms.update(ngrams(tokens.tolist(), n))
+            terms.update(list_ngrams(tokens.tolist(), n))
     return terms
 
 
@@ -120,7 +120,7 @@ def sort_by_similarity(
 
 
 def _normalise(codes: np.ndarray) -> np.ndarray:
-    """Return codes (N, E) of length 1."""
+    """Scale codes (N, E) to length 1."""
     return codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-9)
 
 
@@ -130,20 +130,20 @@ Examples = tuple[list[ChoiceExample], dict[str, str]]
 
 def make_examples(
     data: Corpus,
-    tokens: Callable[[Question], ChoiceTokens | str],
+    tokenise: Callable[[Question], ChoiceTokens | str],
     layout: Layout,
-    order: Callable[..., tuple[Window, ...]] = sort_by_overlap,
+    sort_windows: Callable[..., tuple[Window, ...]] = sort_by_overlap,
 ) -> Examples:
-    """Make one example a question. tokens: question -> its tokens, or the reason why it has none;
-    order: sorts the windows of a question, such as `sort_by_overlap`."""
+    """Make one example a question. tokenise: question -> its tokens, or the reason why it has none;
+    sort_windows: as `sort_by_overlap` does."""
     examples = []
     left_out = {}
     for question in data.choices:
-        choice = tokens(question)
+        choice = tokenise(question)
         if isinstance(choice, str):
             left_out[question.id] = choice
         else:
-            ordered = order(choice, choice.cut_windows(layout))
+            ordered = sort_windows(choice, choice.cut_windows(layout))
             examples.append(ChoiceExample(choice, ordered, tuple(question.correct)))
     return examples, left_out
 
@@ -172,13 +172,13 @@ def make_unit_examples(data: Corpus, units: Mapping[str, RunLength], layout: Lay
 def make_text_examples(data: Corpus, codec: TextCodec, layout: Layout, source: str) -> Examples:
     """Make one example a question, of its words. source: as in `choose_text`."""
 
-    def tokens(question: Question) -> ChoiceTokens | str:
+    def tokenise(question: Question) -> ChoiceTokens | str:
         choice = make_text_choice(codec, question, data.passages[question.passage], source)
         return choice or (
             f"passage {question.passage} has no {'text' if source == 'text' else 'transcript'}"
         )
 
-    return make_examples(data, tokens, layout)
+    return make_examples(data, tokenise, layout)
 
 
 def choose_text(record: Passage | Question, source: str) -> str:
@@ -198,7 +198,7 @@ def make_text_choice(
         return None
     ids = []
     for text in (choose_text(question, source), *question.options, choose_text(passage, source)):
-        words = [word for word, _ in pieces(text, question.language)]
+        words = [word for word, _ in split_pieces(text, question.language)]
         ids.append(codec.encode(words)[0])
     return ChoiceTokens(ids[0], tuple(ids[1:-1]), ids[-1])
 
@@ -212,14 +212,14 @@ def make_code_examples(
     # codes by the ids of their words; specials have none
     rows = np.concatenate([np.zeros((SPECIALS, codes.shape[1]), np.float32), codes.numpy()])
 
-    def tokens(question: Question) -> ChoiceTokens | str:
+    def tokenise(question: Question) -> ChoiceTokens | str:
         return make_spoken_choice(ids, question, "audio words")
 
-    def order(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
+    def sort_windows(choice: ChoiceTokens, windows: Sequence[Window]) -> tuple[Window, ...]:
         query = np.concatenate([choice.question, *choice.options])
         return sort_by_similarity(rows[query], rows[choice.passage], windows)
 
-    return codes, *make_examples(data, tokens, layout, order)
+    return codes, *make_examples(data, tokenise, layout, sort_windows)
 
 
 def find_recordings(data: Corpus) -> dict[str, Path]:

@@ -61,20 +61,20 @@ class ChoiceModel(nn.Module):
         self.likeness = nn.Parameter(torch.full((1,), LIKENESS))
         self.sharpness = nn.Parameter(torch.full((1,), SHARPNESS).log())  # the logarithm is trained
 
-    def evidence(
+    def measure_evidence(
         self, ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor
     ) -> torch.Tensor:
-        """Return the evidence of each sequence and its logit for attention, (N, 2). ids, mask,
+        """Measure the evidence of each sequence and its logit for attention, (N, 2). ids, mask,
         segments: (N, S)."""
         inputs = self.inputs(self.embedding(ids), mask, segments)
         hidden = self.encoder(**inputs).last_hidden_state.float()
-        question = _mean(hidden, (1 - segments) * mask)
-        window = _mean(hidden, mark_window(mask, segments))
+        question = _average(hidden, (1 - segments) * mask)
+        window = _average(hidden, mark_window(mask, segments))
         likeness = self.likeness * functional.cosine_similarity(question, window)[:, None]
         features = torch.cat([question, window, question * window], -1)
         return likeness + self.head(torch.tanh(self.dense(features))).float()
 
-    def scores(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+    def combine_evidence(self, evidence: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
         """Combine the evidence of all windows; return scores (B, O), IGNORED for options that are
         padding. evidence: (B, O, W, 2); present: (B, O, W) bool, False for padding."""
         attention = self.sharpness.exp() * evidence[..., 1]
@@ -93,11 +93,11 @@ class ChoiceModel(nn.Module):
         """
         present = mask.any(-1)
         # (N, 2), of the N sequences that are no padding
-        rows = self.evidence(ids[present], mask[present], segments[present])
+        rows = self.measure_evidence(ids[present], mask[present], segments[present])
         evidence = rows.new_zeros(*present.shape, 2).masked_scatter(present[..., None], rows)
-        scores = self.scores(evidence, present)  # (B, O)
+        scores = self.combine_evidence(evidence, present)  # (B, O)
         sizes = correct.sum(-1)  # (B,), how many options are right
-        loss = (log_sum_of_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
+        loss = (sum_over_sets(scores, sizes) - (scores * correct).sum(-1)).mean()
         # exact: the worst of the right options is before the best of the others
         worst_right = torch.where(correct.bool(), scores, torch.inf).amin(-1)
         best_wrong = torch.where(correct.bool(), -torch.inf, scores).amax(-1)
@@ -105,15 +105,15 @@ class ChoiceModel(nn.Module):
         return {"loss": loss, "exact": exact.detach()}
 
 
-def _mean(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def _average(hidden: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Average hidden states (N, S, H) by weights (N, S) of 0 or 1, -> (N, H); zeros where all
     weights are 0."""
     weights = weights.to(hidden.dtype)[..., None]
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def log_sum_of_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
-    """Return the log of the sum, over all sets of `sizes` options, of exp(sum of their scores),
+def sum_over_sets(scores: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """Compute the log of the sum, over all sets of `sizes` options, of exp(sum of their scores),
     (B,). scores: (B, O); sizes: (B,).
 
     These are the elementary symmetric polynomials of exp(scores), by their recursion over the
@@ -168,7 +168,9 @@ class ChoiceReader:
                 for option in range(len(item.options)):
                     sequences.append(item.make_sequence(layout, option, window))
         pad_batch = partial(collate, pad=layout.pad)
-        rows = run_model(self.model.evidence, device, sequences, pad_batch, self.batch, self.bf16)
+        rows = run_model(
+            self.model.measure_evidence, device, sequences, pad_batch, self.batch, self.bf16
+        )
         outputs = iter(rows)
         scores = []
         for item in items:
@@ -177,7 +179,7 @@ class ChoiceReader:
             # (1, O, W, 2)
             evidence = evidence.view(windows, options, 2).transpose(0, 1)[None].to(device)
             present = torch.ones(evidence.shape[:3], dtype=torch.bool, device=device)
-            log_probs = self.model.scores(evidence, present)[0].log_softmax(-1)
+            log_probs = self.model.combine_evidence(evidence, present)[0].log_softmax(-1)
             scores.append(log_probs.double().cpu().numpy())
         return scores
 

@@ -1,4 +1,4 @@
-"""Options of `speechssl train choice`."""
+"""These are the options of `speechssl train choice`."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class EncodedQuestion(NamedTuple):
     options: tuple[Any, ...]
     passage: Any
 
-    def to_tokens(self, tokens: Callable[[Any], np.ndarray]) -> ChoiceTokens:
-        """Return the token ids of the recordings. tokens: representation of one -> its ids."""
-        options = tuple(map(tokens, self.options))
-        return ChoiceTokens(tokens(self.question), options, tokens(self.passage))
+    def tokenise(self, list_ids: Callable[[Any], np.ndarray]) -> ChoiceTokens:
+        """Tokenise the recordings. list_ids: returns the token ids of one representation."""
+        options = tuple(map(list_ids, self.options))
+        return ChoiceTokens(list_ids(self.question), options, list_ids(self.passage))
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class SpokenChoice:
 
     name: str
     represent: Callable[[Any], Any]  # samples (N,) float32 at 16 kHz -> units or words
-    tokens: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
+    list_ids: Callable[[Any], np.ndarray]  # representation of a recording -> token ids
     reader: ChoiceReader
     card: Mapping[str, Any]
 
@@ -66,7 +66,7 @@ class SpokenChoice:
 
     def score_all(self, items: Sequence[EncodedQuestion]) -> list[np.ndarray]:
         """Return log-probabilities (O,) of the options of every question."""
-        return self.reader.score_many([item.to_tokens(self.tokens) for item in items])
+        return self.reader.score_many([item.tokenise(self.list_ids) for item in items])
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class AudioWordChoice:
             for words in (question, *options, passage):
                 codes[id(words)] = words.codes
         embedding.codes, ids = stack_codes(codes, embedding.embedding_dim)
-        choices = [item.to_tokens(lambda words: ids[id(words)]) for item in items]
+        choices = [item.tokenise(lambda words: ids[id(words)]) for item in items]
         return self.reader.score_many(choices)
 
 
@@ -207,7 +207,8 @@ def _load_reader(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dic
 
 
 def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
-    """Return the entries about the reader for the card of its system. card: of the reader."""
+    """Make the entries about the reader `choice-KIND` for the card of its system. card: of the
+    reader."""
     facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
     return facts | {"bf16": True} if bf16 else facts
 

@@ -32,7 +32,7 @@ from speechssl.data.records import (
     corpus_card,
     data_hash,
     load_corpus,
-    synthetic_note,
+    read_synthetic_note,
 )
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.load import load_encoder
@@ -46,13 +46,13 @@ from speechssl.report.listening import (
     ListeningExample,
     Region,
     Strip,
+    compute_envelope,
     cut_at,
     encode_audio,
-    envelope,
     find_predictions,
     list_predictions,
     make_explorer,
-    region,
+    make_region,
     tabulate_errors,
 )
 from speechssl.report.options import Report
@@ -61,8 +61,8 @@ from speechssl.report.robustness import make_robustness_section, split_grid
 from speechssl.report.scores import (
     NAMES,
     assign_slots,
-    condition_label,
-    condition_phrase,
+    label_condition,
+    phrase_condition,
     rank_name,
     sort_rows,
     tabulate_scores,
@@ -236,7 +236,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         results,
         tables=[*results.tables, *published],
         provenance={**facts, **results.provenance},
-        synthetic=f"{synthetic_note(corpus)} {results.synthetic}".strip(),
+        synthetic=f"{read_synthetic_note(corpus)} {results.synthetic}".strip(),
     )
     scores = [score for score in read_scores(o.out) if score.card.get("data") == manifest_hash]
     places = [(condition.short, condition.snr_db) for condition in choose_conditions(results.rows)]
@@ -382,7 +382,7 @@ def find_differing(
     """Find the questions where the FF1 of two systems differs by 50 points or more. Return by
     question which system is right, and the number of questions of which both have an FF1. scores:
     those of one condition."""
-    values = {score.system: score.values("ff1") for score in scores}
+    values = {score.system: score.collect_values("ff1") for score in scores}
     first, second = (values.get(system, {}) for system in systems)
     right_systems = {}
     for question in sorted(first.keys() & second.keys()):
@@ -398,7 +398,7 @@ def describe_differing(
     """Say in how many of n questions two systems differ, and how often each is right there."""
     first, second = systems
     often = Counter(right_systems.values())
-    phrase = condition_phrase(condition.short, condition.snr_db)
+    phrase = phrase_condition(condition.short, condition.snr_db)
     return (
         f"{len(right_systems)} of {n} in {phrase}, where {first} is right in {often[first]} and "
         f"{second} in {often[second]}"
@@ -505,9 +505,9 @@ class ExampleMaker:
             question_audio=encode_audio(read_distorted(question)),
             passage_audio=encode_audio(passage_samples),
             seconds=seconds,
-            envelope=envelope(passage_samples, max(FEWEST_POINTS, round(POINTS * seconds))),
+            envelope=compute_envelope(passage_samples, max(FEWEST_POINTS, round(POINTS * seconds))),
             lanes=tuple(self.make_lanes(question, seconds)),
-            condition=condition_label(
+            condition=label_condition(
                 full_condition(self.condition.short, snr_over), self.condition.snr_db
             ),
             badges=tuple(badges),
@@ -520,7 +520,7 @@ class ExampleMaker:
         gold_regions: tuple[Region, ...] = ()
         for gold in question.answers:
             if gold.start is not None and gold.end is not None:
-                gold_regions += (region(gold.start, gold.end, seconds),)
+                gold_regions += (make_region(gold.start, gold.end, seconds),)
 
         def middle(regions: Sequence[Region]) -> float:
             """Return where the first region is in the passage, from 0 to 1."""
@@ -536,7 +536,7 @@ class ExampleMaker:
             start, end = answer["start"], answer["end"]
             regions: tuple[Region, ...] = ()
             if start is not None and end > start:
-                regions = (region(start, end, seconds),)
+                regions = (make_region(start, end, seconds),)
             transcript = answers["transcripts"].get(question.passage)
             pieces = None
             if transcript is not None:

@@ -20,9 +20,9 @@ from speechssl.eval.compare import (
     Comparison,
     PairedTest,
     compare,
+    is_reference,
     make_paired_tests,
     read_results,
-    reads_reference,
 )
 from speechssl.eval.crossings import (
     FAMILIES,
@@ -35,8 +35,8 @@ from speechssl.eval.crossings import (
 from speechssl.report.figures import (
     Drawing,
     add_legend,
-    line_style,
-    new_axes,
+    choose_line_style,
+    make_axes,
     plot_scores,
     save_svg,
 )
@@ -107,7 +107,7 @@ def run_comparison(o: Compare) -> str:
         "made_by": version,
     }
     write_json(
-        o.out / "compare.json", settings | {"corpora": [compilation_to_json(c) for c in corpora]}
+        o.out / "compare.json", settings | {"corpora": [serialise_compilation(c) for c in corpora]}
     )
     write_text(o.out / "tables.md", markdown([*tables, *published]))
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
@@ -153,7 +153,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
     for system in systems:
         row = [system]
         for condition in conditions:
-            estimate = compared.get(system, condition, metric)
+            estimate = compared.find_estimate(system, condition, metric)
             row.append(interval_text(estimate.interval.percent if estimate else None))
         rows.append(tuple(row))
     n = next(iter(compared.estimates.values())).n
@@ -241,14 +241,14 @@ def describe_units(compared: Comparison, metric: str) -> str:
 # ---- compare.json
 
 
-def compilation_to_json(compilation: Compilation) -> dict[str, Any]:
-    """Return a corpus's entry of compare.json. Scores are fractions, not percent; differences are
-    in points. low and high are null where too few voices or passages are drawn."""
+def serialise_compilation(compilation: Compilation) -> dict[str, Any]:
+    """Make a corpus's entry of compare.json. Scores are fractions, not percent; differences are in
+    points. low and high are null where too few voices or passages are drawn."""
     compared = compilation.compared
     cells = []
     for (system, condition, metric), estimate in compared.estimates.items():
         cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
-        cells.append(cell | _interval_to_json(estimate.interval))
+        cells.append(cell | _serialise_interval(estimate.interval))
     facts = ("corpus", "split", "data", "synthetic", "languages")
     return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
@@ -256,23 +256,23 @@ def compilation_to_json(compilation: Compilation) -> dict[str, Any]:
         "error_rate": compared.errors,
         "drawn": compared.units.text,
         "cells": cells,
-        "tests": list(map(_test_to_json, compilation.tests)),
-        "crossings": list(map(_crossing_to_json, compilation.crossings)),
+        "tests": list(map(_serialise_test, compilation.tests)),
+        "crossings": list(map(_serialise_crossing, compilation.crossings)),
     }
 
 
-def _test_to_json(test: PairedTest) -> dict[str, Any]:
+def _serialise_test(test: PairedTest) -> dict[str, Any]:
     return {
         "first": test.first,
         "second": test.second,
         "condition": condition_name(*test.condition),
-        **_interval_to_json(test.difference.interval),
+        **_serialise_interval(test.difference.interval),
         "p_value": test.difference.p_value,
         "p_holm": test.p_holm,
     }
 
 
-def _crossing_to_json(crossing: Crossing) -> dict[str, Any]:
+def _serialise_crossing(crossing: Crossing) -> dict[str, Any]:
     points = []
     for p in crossing.points:
         rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
@@ -291,7 +291,7 @@ def _crossing_to_json(crossing: Crossing) -> dict[str, Any]:
     }
 
 
-def _interval_to_json(interval: Interval) -> dict[str, Any]:
+def _serialise_interval(interval: Interval) -> dict[str, Any]:
     values = asdict(interval)
     del values["estimated"]
     values["low"], values["high"] = interval.ends
@@ -355,7 +355,7 @@ def draw_crossings(
     if not crossings:
         return None
     metric = metric_name(compared.metric)
-    with new_axes(1, 1, 3.9) as (figure, ((ax,),)):
+    with make_axes(1, 1, 3.9) as (figure, ((ax,),)):
         for slot, crossing in enumerate(crossings, 1):
             _plot_textless(ax, crossing)
             _plot_family(ax, crossing, slot)
@@ -372,19 +372,19 @@ def draw_crossings(
 
 def _plot_family(ax: Axes, crossing: Crossing, slot: int) -> None:
     """Plot the cascades of a family with their fitted curve and their crossing."""
-    colour = line_style(slot)["color"]
+    colour = choose_line_style(slot)["color"]
     label = name_family(crossing)
     if crossing.at is not None:
         label += f": cross at {describe_crossing(crossing)}"
         ax.axvline(100 * crossing.at, color=colour, linewidth=0.9, linestyle=":")
     rates = [100 * p.wer.value for p in crossing.points]
-    scores = _frame(p.cascade for p in crossing.points)
+    scores = _tabulate_intervals(p.cascade for p in crossing.points)
     plot_scores(ax, rates, scores, slot, label, linestyle="none")
     ax.plot(rates, fit_falling(scores.value.to_numpy()), color=colour)
     last_labelled = -LABEL_DISTANCE
     for p, rate, score in zip(crossing.points, rates, scores.value, strict=True):
         # points of simulated errors need no label
-        if rate - last_labelled >= LABEL_DISTANCE and not reads_reference(p.system):
+        if rate - last_labelled >= LABEL_DISTANCE and not is_reference(p.system):
             last_labelled = rate
             style: Any = {"textcoords": "offset points", "fontsize": 7, "color": MUTED}
             ax.annotate(condition_name(*p.condition), (rate, score), (5, 5), **style)
@@ -393,9 +393,9 @@ def _plot_family(ax: Axes, crossing: Crossing, slot: int) -> None:
 def _plot_textless(ax: Axes, crossing: Crossing) -> None:
     """Plot a system without a transcript: its level where the cascades are in clean speech, else
     its scores in their noise."""
-    scores = _frame(p.textless for p in crossing.points)
+    scores = _tabulate_intervals(p.textless for p in crossing.points)
     if all(p.condition == CLEAN for p in crossing.points):
-        colour, level = line_style(0)["color"], scores.iloc[0]
+        colour, level = choose_line_style(0)["color"], scores.iloc[0]
         ax.axhspan(level.low, level.high, color=colour, alpha=0.12)
         ax.axhline(level.value, color=colour, label=crossing.textless)
     else:
@@ -403,6 +403,6 @@ def _plot_textless(ax: Axes, crossing: Crossing) -> None:
         plot_scores(ax, rates, scores, 0, f"{crossing.textless}, in noise", linestyle="--")
 
 
-def _frame(estimates: Iterable[Estimate]) -> pd.DataFrame:
+def _tabulate_intervals(estimates: Iterable[Estimate]) -> pd.DataFrame:
     """Make a table of intervals in percent."""
     return pd.DataFrame([vars(e.interval.percent) for e in estimates])

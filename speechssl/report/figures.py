@@ -1,6 +1,6 @@
 """Draw the figures of pages with matplotlib, as SVG.
 
-A figure is drawn within `new_axes`; `add_legend` and `save_svg` finish it.
+A figure is drawn within `make_axes`; `add_legend` and `save_svg` finish it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from speechssl.report.scores import condition_title, decibels
+from speechssl.report.scores import name_condition, write_decibels
 from speechssl.results import INK, PAPER, style_figures, unit
 
 if TYPE_CHECKING:
@@ -50,16 +50,16 @@ class Drawing:
     caption: str = ""
 
 
-def line_style(slot: int) -> dict[str, Any]:
-    """Return the colour and marker of a line; after seven lines the colours are repeated with other
+def choose_line_style(slot: int) -> dict[str, Any]:
+    """Choose the colour and marker of a line; after seven lines the colours are repeated with other
     markers. slot: the number of the line, by `scores.assign_slots`."""
     marker = MARKERS[(slot + slot // len(PALETTE)) % len(MARKERS)]
     return {"color": PALETTE[slot % len(PALETTE)][0], "marker": marker, "markersize": 4.5}
 
 
 @contextmanager
-def new_axes(
-    rows: int = 1, columns: int = 1, height: float = 2.8, **options: Any
+def make_axes(
+    rows: int, columns: int, height: float = 2.8, **options: Any
 ) -> Iterator[tuple[Figure, np.ndarray]]:
     """Make axes as wide as a page, in the style of all figures. height: of a row, in inches."""
     with style_figures(font_family="sans-serif", svg_hashsalt="report") as figure_class:
@@ -79,7 +79,7 @@ def add_legend(figure: Figure, columns: int = 4) -> None:
 
 
 def save_svg(figure: Figure) -> str:
-    """Return the <svg> element; the same figure gives the same text."""
+    """Write a figure as an <svg> element; the same figure gives the same text."""
     buffer = io.StringIO()
     no_metadata = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(buffer, format="svg", metadata=no_metadata)
@@ -101,7 +101,7 @@ def plot_scores(
         xs,
         scores.value,
         errors,
-        **line_style(slot),
+        **choose_line_style(slot),
         label=label,
         elinewidth=0.9,
         capsize=2,
@@ -125,7 +125,7 @@ def draw_over_snr(
         return None
     height = 2.9 if len(panels) == 1 else 1.7
     shared_axes: Any = {"sharex": "col", "sharey": "row"}
-    with new_axes(len(panels), len(noises), height, **shared_axes) as (figure, axes):
+    with make_axes(len(panels), len(noises), height, **shared_axes) as (figure, axes):
         for (name, scores), row in zip(panels.items(), axes, strict=True):
             for noise, ax in zip(noises, row, strict=True):
                 plotted = scores[(scores.condition == noise) | (scores.condition == "clean")]
@@ -135,7 +135,7 @@ def draw_over_snr(
             two_lines = name.replace(", ", "\n")
             row[0].set_ylabel(f"{two_lines} ({axis_unit})" if axis_unit else name)
         for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):
-            top.set_title(condition_title(noise), fontsize=9)
+            top.set_title(name_condition(noise), fontsize=9)
             bottom.set_xlabel(SNR_AXIS if len(noises) < 3 else "SNR (dB)")
         add_legend(figure)
         return Drawing(title, save_svg(figure), caption)
@@ -154,7 +154,7 @@ def _plot_over_snr(
         line = label_scores.assign(x=label_scores.snr_db.fillna(clean)).sort_values("x")
         shift = (number - (lines.ngroups - 1) / 2) * spacing
         plot_scores(ax, line.x + shift, line, slots[label], label)
-    numbers = [decibels(snr).removesuffix("\u00a0dB") for snr in ticks]
+    numbers = [write_decibels(snr).removesuffix("\u00a0dB") for snr in ticks]
     ax.set_xticks([*ticks, clean], [*numbers, "clean"])
 
 

@@ -23,7 +23,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
 from speechssl.eval.score import ERRORS
-from speechssl.report.scores import condition_label
+from speechssl.report.scores import label_condition
 from speechssl.results import Table, full_condition
 
 WIDTH, HEIGHT = 1000, 88  # of a waveform, in SVG units
@@ -97,8 +97,8 @@ def cut_at(text: str, answer: str, near: float = 0.5) -> tuple[str, str, str]:
     return text[: best.start()], best[0], text[best.end() :]
 
 
-def envelope(samples: np.ndarray, points: int = 600) -> tuple[float, ...]:
-    """Return the peaks of |samples| in P = min(N, points) equal parts, scaled so that the greatest
+def compute_envelope(samples: np.ndarray, points: int = 600) -> tuple[float, ...]:
+    """Compute the peaks of |samples| in P = min(N, points) equal parts, scaled so that the greatest
     is 1 (all 0 for silence). samples: (N,)."""
     edges = np.linspace(0, len(samples), min(points, len(samples)) + 1).astype(int)[:-1]
     peaks = np.maximum.reduceat(np.abs(samples), edges)
@@ -114,14 +114,14 @@ def encode_audio(samples: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def data_uri(content: bytes, media_type: str = "audio/mpeg") -> str:
-    """Return an address that holds the content, such as that of an <audio> element."""
+def make_data_uri(content: bytes, media_type: str = "audio/mpeg") -> str:
+    """Make an address that holds the content, such as that of an <audio> element."""
     return f"data:{media_type};base64,{base64.b64encode(content).decode('ascii')}"
 
 
-def outline(peaks: Sequence[float]) -> str:
-    """Return the SVG path of a waveform: the envelope and its mirror image. peaks: (P,) in [0, 1];
-    a flat line where there are none."""
+def draw_outline(peaks: Sequence[float]) -> str:
+    """Draw the SVG path of a waveform: the envelope and its mirror image. peaks: (P,) in [0, 1]; a
+    flat line where there are none."""
     values = list(peaks) or [0.0]
     step = WIDTH / len(values)
     middle = HEIGHT / 2
@@ -134,8 +134,8 @@ def outline(peaks: Sequence[float]) -> str:
     return f"M0 {middle:g}L" + "L".join([*top, f"{WIDTH} {middle:g}", *bottom]) + "Z"
 
 
-def region(start: float, end: float, seconds: float) -> Region:
-    """Return the region of [start, end) in a passage of this length, all in seconds. Parts outside
+def make_region(start: float, end: float, seconds: float) -> Region:
+    """Make the region of [start, end) in a passage of this length, all in seconds. Parts outside
     the passage are cut off."""
     first = min(max(start, 0.0), seconds)
     last = min(max(end, 0.0), seconds)
@@ -144,8 +144,8 @@ def region(start: float, end: float, seconds: float) -> Region:
     return Region(round(x, 2), round(width, 2), round(first, 3), round(last, 3))
 
 
-def ticks(seconds: float) -> tuple[tuple[float, str], ...]:
-    """Return the ticks of a time axis at round seconds, as (percent from the left, label); they
+def list_ticks(seconds: float) -> tuple[tuple[float, str], ...]:
+    """List the ticks of a time axis at round seconds, as (percent from the left, label); they
     divide it into at most seven steps."""
     steps = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600)
     step = next((s for s in steps if seconds / s <= 7), 1800)
@@ -188,7 +188,7 @@ def list_predictions(
     for score, predicted in scored:
         answers = predicted["answers"]
         name = full_condition(score.condition[0], score.card.get("snr_over"))
-        condition = condition_label(name, score.condition[1])
+        condition = label_condition(name, score.condition[1])
         gives_text = any(answer.get("text") for answer in answers.values())
         for question_id, line in score.lines.items():
             question, answer = questions[question_id], answers.get(question_id) or {}

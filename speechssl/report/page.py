@@ -12,7 +12,7 @@ import jinja2
 
 from speechssl.artifacts import write_text
 from speechssl.report.figures import PALETTE, Drawing
-from speechssl.report.listening import ListeningExample, data_uri, outline, ticks
+from speechssl.report.listening import ListeningExample, draw_outline, list_ticks, make_data_uri
 from speechssl.results import Row, Table, read_table
 
 
@@ -61,8 +61,8 @@ def write_page(
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
-    environment.filters |= {"data_uri": data_uri, "outline": outline}
-    environment.globals |= {"ticks": ticks}
+    environment.filters |= {"data_uri": make_data_uri, "outline": draw_outline}
+    environment.globals |= {"ticks": list_ticks}
     values = read_table(rows).astype(dict.fromkeys(["snr_db", "low", "high"], float))
     values["card"] = [row.card if isinstance(row.card, str) else row.card_text for row in rows]
     csv = values.to_csv(index=False, float_format="%.6g")
@@ -74,7 +74,7 @@ def write_page(
         provenance=provenance,
         count=len(rows),
         rows=values.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format),
-        download=data_uri(csv.encode(), "text/csv;charset=utf-8"),
+        download=make_data_uri(csv.encode(), "text/csv;charset=utf-8"),
         palette=PALETTE,
     )
     write_text(out, page)

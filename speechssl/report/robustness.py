@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speechssl.report.figures import Drawing, draw_over_snr, new_axes, save_svg, shade, shorten
+from speechssl.report.figures import Drawing, draw_over_snr, make_axes, save_svg, shade, shorten
 from speechssl.report.page import Section
 from speechssl.report.scores import (
     NAMES,
     assign_slots,
-    condition_label,
+    label_condition,
     list_conditions,
     print_value,
     tabulate_scores,
@@ -94,12 +94,12 @@ def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], metric_unit: str
     # below the last panel
     heights = [panel.label.nunique() + 0.9 for panel in panels.values()]
     height = (0.27 * sum(heights) + 0.9) / len(panels)
-    with new_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
+    with make_axes(len(panels), 1, height, sharex="all", height_ratios=heights) as (figure, axes):
         for ax, (name, panel) in zip(axes[:, 0], panels.items(), strict=True):
             snrs = zip(panel.condition, panel.snr_db, strict=True)
             values = zip(panel.metric, panel.value, strict=True)
             labelled = panel.assign(
-                where=[condition_label(condition, snr) for condition, snr in snrs],
+                where=[label_condition(condition, snr) for condition, snr in snrs],
                 number=[print_value(metric, value) for metric, value in values],
             )
             pivot = labelled.pivot(index="label", columns="where", values=["loss", "number"])

@@ -114,36 +114,36 @@ def list_conditions(scores: pd.DataFrame) -> list[str]:
     """Return the names of the conditions, in their order."""
     ordered = scores.sort_values("place").drop_duplicates("place")
     pairs = zip(ordered.condition, ordered.snr_db, strict=True)
-    return [condition_label(condition, snr) for condition, snr in pairs]
+    return [label_condition(condition, snr) for condition, snr in pairs]
 
 
 # ---- names and numbers as printed
 
 
-def decibels(snr_db: float) -> str:
+def write_decibels(snr_db: float) -> str:
     """Write an SNR, with a no-break space and a minus sign."""
     return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
 
 
-def condition_title(condition: str) -> str:
-    """Return the name of a condition without its SNR, such as "Pink noise"."""
+def name_condition(condition: str) -> str:
+    """Name a condition without its SNR, such as "Pink noise"."""
     plain = condition.replace("_", " ").replace("-", " ").capitalize()
     return CONDITIONS.get(condition, plain)
 
 
-def condition_label(condition: str, snr_db: float | None = None) -> str:
-    """Return the name of a condition, such as "Pink noise, 5 dB"."""
+def label_condition(condition: str, snr_db: float | None) -> str:
+    """Name a condition with its SNR, such as "Pink noise, 5 dB"."""
     if snr_db is None or math.isnan(snr_db):
-        return condition_title(condition)
-    return f"{condition_title(condition)}, {decibels(snr_db)}"
+        return name_condition(condition)
+    return f"{name_condition(condition)}, {write_decibels(snr_db)}"
 
 
-def condition_phrase(condition: str, snr_db: float | None = None) -> str:
+def phrase_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
     if condition == "clean":
         return "clean speech"
-    name = condition_title(condition)
-    noise = "" if snr_db is None else f" at {decibels(snr_db)}"
+    name = name_condition(condition)
+    noise = "" if snr_db is None else f" at {write_decibels(snr_db)}"
     return f"{name[:1].lower()}{name[1:]}{noise}"
 
 

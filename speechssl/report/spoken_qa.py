@@ -11,7 +11,7 @@ from speechssl.eval.compare import ConditionAtSnr, Scores
 from speechssl.report.figures import draw_over_snr
 from speechssl.report.listening import RIGHT
 from speechssl.report.page import Section
-from speechssl.report.scores import condition_phrase, tabulate_scores
+from speechssl.report.scores import phrase_condition, tabulate_scores
 from speechssl.results import (
     METRICS,
     UNITS_FROM,
@@ -75,7 +75,7 @@ def write_opening(
                 share = 100 * sum(verdicts) / len(verdicts)
                 shares.append(f"{score.system} {share:.0f} %{of_fewer}")
         if shares:
-            clauses.append(f"in {condition_phrase(*condition)} {join_words(shares)}")
+            clauses.append(f"in {phrase_condition(*condition)} {join_words(shares)}")
     if not clauses:
         return ""
     passage_ids = {line["passage"] for line in most_lines.values()}

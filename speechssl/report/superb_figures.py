@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from speechssl.artifacts import read_json
-from speechssl.report.figures import Drawing, line_style, new_axes, save_svg, shade, shorten
+from speechssl.report.figures import Drawing, choose_line_style, make_axes, save_svg, shade, shorten
 from speechssl.report.scores import NAMES
 from speechssl.results import MUTED
 from speechssl.superb.options import ORDER
@@ -54,7 +54,7 @@ class Artefacts:
     def __bool__(self) -> bool:
         return bool(self.heads or self.details)
 
-    def of_task(self, task: str) -> list[Details]:
+    def list_details(self, task: str) -> list[Details]:
         """List the details of a task."""
         return [d for d in self.details if d.task == task]
 
@@ -87,9 +87,9 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
         if len(head.layer_weights) > 1:
             by_task = weights.setdefault(head.encoder, {})
             by_task.setdefault(head.task, []).append(head.layer_weights)
-    for details in artefacts.of_task("qbe"):
+    for details in artefacts.list_details("qbe"):
         if details.encoder in weights:
-            # `_weight_text` prints 0 as a mark and NaN as nothing
+            # `_write_weight` prints 0 as a mark and NaN as nothing
             mark = np.full(len(details.detail["layers"]), np.nan)
             mark[np.argmax(details.detail["layers"])] = 0
             weights[details.encoder]["qbe"] = [mark.tolist()]
@@ -98,11 +98,11 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
         return None
     heights = [len(weights[encoder]) + 2.5 for encoder in panels]
     height = 0.24 * sum(heights) / len(panels)
-    with new_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
+    with make_axes(len(panels), 1, height, height_ratios=heights) as (figure, axes):
         for ax, encoder in zip(axes[:, 0], panels, strict=True):
             tasks = sorted(weights[encoder], key=ORDER.index)
             shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
-            texts = [[_weight_text(share) for share in line] for line in shares]
+            texts = [[_write_weight(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
             shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
@@ -114,7 +114,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
     return Drawing("Which layers the tasks use", svg, caption)
 
 
-def _weight_text(share: float) -> str:
+def _write_weight(share: float) -> str:
     """Write the weight of a layer in percent. 0 is the mark of QbE, NaN one of its other layers."""
     if np.isnan(share):
         return ""
@@ -131,7 +131,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
     drawings = []
     for task in ORDER:
         matrices = {}
-        for details in artefacts.of_task(task):
+        for details in artefacts.list_details(task):
             slots = details.detail.get("confusion", {})
             for slot, confusion in slots.items():
                 name = f"{details.encoder}, {slot}" if len(slots) > 1 else details.encoder
@@ -139,7 +139,7 @@ def draw_confusions(artefacts: Artefacts) -> list[Drawing]:
         if not matrices:
             continue
         rows = math.ceil(len(matrices) / 2)
-        with new_axes(rows, 2, 3.9) as (figure, axes):
+        with make_axes(rows, 2, 3.9) as (figure, axes):
             for ax in axes.ravel()[len(matrices) :]:
                 ax.remove()
             for ax, (name, shares) in zip(axes.ravel(), matrices.items(), strict=False):
@@ -177,23 +177,23 @@ def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     """Draw misses against false alarms on normal-deviate axes, on which normally distributed scores
     give a straight line; None without verification."""
     curves = {}
-    for details in artefacts.of_task("asv"):
+    for details in artefacts.list_details("asv"):
         det = details.detail["det"]
         curve = ErrorCurve(np.array(det["false_alarms"]), np.array(det["misses"]))
         curves[details.encoder] = curve
     if not curves:
         return None
-    with new_axes(1, 1, 4.6) as (figure, ((ax,),)):
+    with make_axes(1, 1, 4.6) as (figure, ((ax,),)):
         for encoder, curve in curves.items():
-            style = line_style(slots[encoder])
+            style = choose_line_style(slots[encoder])
             ax.plot(curve.false_alarms, curve.misses, color=style["color"])
             name = f"{shorten(encoder)}: EER {100 * curve.eer:.1f} %"
             ax.plot(curve.eer, curve.eer, linestyle="none", label=name, **style)
         ax.axline((0.1, 0.1), (0.2, 0.2), color=MUTED, linewidth=0.9, linestyle=":")
         ticks = [percent / 100 for percent in DET_TICKS]
         labels = [f"{percent:g}" for percent in DET_TICKS]
-        ax.set_xscale("function", functions=(deviate, norm.cdf))
-        ax.set_yscale("function", functions=(deviate, norm.cdf))
+        ax.set_xscale("function", functions=(compute_deviates, norm.cdf))
+        ax.set_yscale("function", functions=(compute_deviates, norm.cdf))
         ax.set_xticks(ticks, labels)
         ax.set_yticks(ticks, labels)
         ax.set(xlim=(0.001, 0.8), ylim=(0.001, 0.8), box_aspect=1)
@@ -205,6 +205,6 @@ def draw_det(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | None:
     return Drawing("Speaker verification: misses against false alarms", svg, caption)
 
 
-def deviate(shares: np.ndarray) -> np.ndarray:
-    """Return quantiles of the normal distribution, finite for shares of 0 and 1 too."""
+def compute_deviates(shares: np.ndarray) -> np.ndarray:
+    """Compute the quantiles of the normal distribution at these shares, finite for 0 and 1 too."""
     return np.asarray(norm.ppf(np.clip(shares, 1e-5, 1 - 1e-5)))

@@ -1,4 +1,4 @@
-"""The options of `speechssl serve`."""
+"""These are the options of `speechssl serve`."""
 
 from __future__ import annotations
 

@@ -26,12 +26,12 @@ from speechssl.pipelines import CONFIDENCE, QA, Detail
 from speechssl.report.figures import PALETTE
 from speechssl.report.listening import (
     WIDTH,
-    data_uri,
+    compute_envelope,
+    draw_outline,
     encode_audio,
-    envelope,
-    outline,
-    region,
-    ticks,
+    list_ticks,
+    make_data_uri,
+    make_region,
 )
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
@@ -106,8 +106,12 @@ def render_answers(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters |= {"envelope": envelope, "outline": outline, "ticks": ticks}
-    environment.filters["audio"] = lambda samples: data_uri(encode_audio(samples))
+    environment.filters |= {
+        "envelope": compute_envelope,
+        "outline": draw_outline,
+        "ticks": list_ticks,
+    }
+    environment.filters["audio"] = lambda samples: make_data_uri(encode_audio(samples))
     descriptions = []
     for part, samples in recordings.items():
         descriptions.append(describe_recording(qa, part, samples, details, colours))
@@ -144,7 +148,7 @@ def describe_recording(
         start, end = np.inf, -np.inf  # no answer: no word lies between these
         if part == "passage" and detail.answer.text != "":  # "": a reader of words found no answer
             start, end = detail.answer.start, detail.answer.end
-            regions.append((name, colours[name], region(start, end, seconds)))
+            regions.append((name, colours[name], make_region(start, end, seconds)))
         encoded: Any = getattr(detail, part)  # the units or the words of the recording
         if isinstance(encoded, RunLength):
             extractor: UnitExtractor = system.extractor  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""SpeechBERT (arXiv 1910.11559): a text encoder that reads audio words, vectors in the place of
+"""SpeechBERT (arXiv 1910.11559) is a text encoder that reads audio words, vectors in the place of
 word pieces.
 
 data      recordings cut into words, batches of the three stages

@@ -29,7 +29,7 @@ from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, Passage, Question, Span
 from speechssl.dual.data import Example, find_answer_times
 from speechssl.encoders.store import StoredRows, store_features
-from speechssl.text import pieces
+from speechssl.text import split_pieces
 from speechssl.timing import FrameGrid
 from speechssl.units.features import Features
 
@@ -90,7 +90,7 @@ def find_words(
             "its manifest has no words with times (`train speechbert --ctc` aligns its text)"
         )
     cores = []
-    for word, _ in pieces(record.text, record.language):
+    for word, _ in split_pieces(record.text, record.language):
         first, stop = find_core(word)
         if first < stop:
             cores.append(word[first:stop])
@@ -116,7 +116,7 @@ class WordSequence:
     starts: np.ndarray  # (W,) seconds
     ends: np.ndarray  # (W,)
 
-    def inside(self, start: float, end: float) -> np.ndarray:
+    def find_inside(self, start: float, end: float) -> np.ndarray:
         """Find the words, counted from 0 in this recording, whose middle is in [start, end)
         seconds."""
         middles = (self.starts + self.ends) / 2
@@ -347,7 +347,7 @@ def make_span_examples(data: Corpus, table: WordTable) -> tuple[list[Example], d
         question_cuts = table.sequences.get(question.id, ())
         passage_cuts = table.sequences.get(question.passage, ())
         for question_words, passage_words in zip(question_cuts, passage_cuts, strict=False):
-            in_answer = passage_words.inside(*times)
+            in_answer = passage_words.find_inside(*times)
             if len(question_words.numbers) and len(in_answer):
                 first, last = in_answer[[0, -1]].tolist()
                 tokens = question_words.numbers + SPECIALS, passage_words.numbers + SPECIALS

@@ -1,4 +1,4 @@
-"""Options of `speechssl train speechbert` and `train transfer-speechbert`."""
+"""These are the options of `speechssl train speechbert` and `train transfer-speechbert`."""
 
 from __future__ import annotations
 

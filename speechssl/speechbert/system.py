@@ -121,7 +121,7 @@ def load_speechbert(
 
 
 def match_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Features:
-    """Return the features on which the SpeechBERT in `folder`, with this card, was trained. Raises
+    """Load the features on which the SpeechBERT in `folder`, with this card, was trained. Raises
     InputError where `encoder` is another than that of its training."""
     trained_on = card["features"]
     layer, smooth = trained_on.get("layer", 0), trained_on.get("smooth", 1)

@@ -29,8 +29,8 @@ from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
     Corpus,
     data_hash,
-    first_passages,
     load_corpus,
+    take_first_passages,
 )
 from speechssl.dual.data import ExampleBatches, Layout, find_answer_times
 from speechssl.dual.model import SpanModel, load_reader
@@ -81,7 +81,7 @@ from speechssl.speechbert.system import (
     answer_codes,
     match_features,
 )
-from speechssl.text import pieces
+from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
 from speechssl.training import check_share, fit, write_by_main
@@ -113,7 +113,7 @@ def load_features_and_recogniser(o: TrainSpeechBert) -> tuple[Features, CtcRecog
 
 
 def fit_speechbert(
-    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None = None
+    o: TrainSpeechBert, features: Features, recogniser: CtcRecogniser | None
 ) -> None:
     """Train (once) and save SpeechBERT in OUT; features are kept in OUT/features until it is done.
 
@@ -134,7 +134,7 @@ def fit_speechbert(
             card = collect_reader_facts(o, made_from, o.qa.text_encoder)
             card |= made_from | metrics | {"options": options}
             merge_lora(reader.encoder)
-            data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
+            data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
             write_by_main(save_questions, o.out, data.questions, o.start)
             write_by_main(save_speechbert, o.out, encoder, reader, layout, card)
             shutil.rmtree(o.out / "features", ignore_errors=True)
@@ -150,7 +150,7 @@ def fit_stages(
     reader = text.reader
     layout = make_layout(o.qa, *SPECIAL_IDS)
     check_positions(reader.encoder, layout, o.qa.text_encoder)  # before hours of training
-    data = first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
+    data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.stages.passages)
     if o.stages.spans and not any(find_answer_times(q) for q in data.answerable):
         raise InputError(
             f"{data.root / data.split} has no answer with times, which `speechssl align` finds; "
@@ -193,7 +193,7 @@ def fit_stages(
 
 
 class TextModel(NamedTuple):
-    """A text encoder, or a reader of words, from which SpeechBERT begins."""
+    """A text model is a text encoder, or a reader of words, from which SpeechBERT begins."""
 
     reader: SpanModel  # with a CodeEmbedding
     embeddings: Tensor  # (V, E) of its words
@@ -284,7 +284,7 @@ def fit_masked(
     codec, vocabulary = TextCodec(text.tokenizer), len(text.embeddings)
     text_sentences = []
     for record in data.records:
-        words = [word for word, _ in pieces(record.written, record.language)]
+        words = [word for word, _ in split_pieces(record.written, record.language)]
         ids, _ = codec.encode(words)
         if len(ids):
             text_sentences.append((ids, list(ids[:, None])))
@@ -337,8 +337,8 @@ def fit_transfer(
     one in `o.speechbert` on the features of `encoder`.
 
     Words are cut by the times of the corpus. Returns the card, whose `transferred` has `distance`
-    (`relative_distance`). Raises InputError where the encoder is not SpeechBERT's, the encoders'
-    frames do not fit each other, or no word has times.
+    (`measure_relative_distance`). Raises InputError where the encoder is not SpeechBERT's, the
+    encoders' frames do not fit each other, or no word has times.
     """
     check_share(o.options.batch)
     folder = find_shipped(o.speechbert)
@@ -350,7 +350,7 @@ def fit_transfer(
             "their width; train SpeechBERT for it with `speechssl train speechbert`"
         )
     after = encoder_features(other, before.layer, before.smooth)
-    data = first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
+    data = take_first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
     made_from = {
         "transferred_from": hash_json([card["weights"], card["words"]["weights"], before.card]),
         "features": after.card,
@@ -388,11 +388,11 @@ def fit_codes(
     numbers = np.arange(len(codes))
     batches = WordBatches(new, numbers, codes.__getitem__, o.options.batch, seed)
     result = fit(model, batches, o.options.training, o.out / "checkpoints")
-    distance = relative_distance(round_as_saved(words).encode_words(new), codes)
+    distance = measure_relative_distance(round_as_saved(words).encode_words(new), codes)
     return {"training": result, "audio_words": len(codes), "distance": round(distance, 4)}
 
 
-def relative_distance(codes: Tensor, before: Tensor) -> float:
+def measure_relative_distance(codes: Tensor, before: Tensor) -> float:
     """Measure the mean distance (L1) of the codes (N, E) of words from their codes before, divided
     by that of two random words before."""
     distance = (codes - before).abs().sum(-1).mean()

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json
 from speechssl.audio import header_duration, read_audio
 from speechssl.data.recordings import Recording
-from speechssl.data.superb import Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Utterance, UtteranceSet, group_recordings
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
@@ -59,7 +59,7 @@ class Featurizer(nn.Module):
         return self.weights.detach().softmax(0)
 
     def forward(self, states: Tensor) -> Tensor:
-        """Sum (B, S, ..., D) to (B, ..., D)."""
+        """Sum hidden states (B, S, ..., D) to features (B, ..., D)."""
         return torch.einsum("s,bs...->b...", self.weights.softmax(0), states)
 
 
@@ -112,7 +112,7 @@ def measure_rate(
     if not resamples:
         value = scale * sum(values) / sum(sizes)
         return Interval(value, value, value, len(values), estimated=False)
-    units = recording_units(data, data.splits[split])
+    units = group_recordings(data, data.splits[split])
     interval = ratio_interval(values, sizes, units, resamples=resamples)
     return interval.percent if scale == 100 else interval
 
@@ -188,7 +188,7 @@ def cache_states(
     for r in recordings:
         files.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
     made_from = {
-        "encoder": encoder_card(encoder),
+        "encoder": describe_encoder(encoder),
         "recordings": hash_json(files),
         "options": {"pooled": pooled, "precision": "float32" if pooled else "bfloat16"},
         "hearing": {"condition": "clean"},
@@ -211,8 +211,8 @@ def cache_states(
     )
 
 
-def encoder_card(encoder: SpeechEncoder) -> dict[str, Any]:
-    """Return the facts that decide the features of an encoder."""
+def describe_encoder(encoder: SpeechEncoder) -> dict[str, Any]:
+    """Collect the facts that decide the features of an encoder, for a card."""
     card: dict[str, Any] = {
         "encoder": encoder.hash,
         "settings": encoder.settings,
@@ -262,28 +262,28 @@ class FeatureCache:
     def pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads, initargs=(1,))
 
-    def loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
+    def make_loader(self, task: Task, splits: Sequence[str] = TRAINING) -> Loader:
         """Make a task's loader, with the encoder in the loop where the states do not fit."""
-        if self.states(task.data, splits, task.pooled) is None:
-            return self.online(task)
-        folder = self.folder(task.data, splits, task.pooled)
+        if self.load_states(task.data, splits, task.pooled) is None:
+            return self.make_online_loader(task)
+        folder = self.name_folder(task.data, splits, task.pooled)
         return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
 
-    def online(self, task: Task) -> OnlineLoader:
+    def make_online_loader(self, task: Task) -> OnlineLoader:
         """Make the loader with the encoder in the loop."""
         return OnlineLoader(self.encoder, read_audio, task, self.pool)
 
-    def states(
+    def load_states(
         self, data: UtteranceSet, splits: Sequence[str], pooled: bool
     ) -> FeatureStore | None:
-        """Compute the states where they are not cached; None, which is reported on stderr, where
-        they do not fit."""
-        folder = self.folder(data, splits, pooled)
+        """Load the states, which are computed where they are not cached; None, which is reported on
+        stderr, where they do not fit."""
+        folder = self.name_folder(data, splits, pooled)
         recordings = list_split_recordings(data, splits)
-        needed = estimate_bytes(self.encoder, recordings, pooled) / 1e9 - _cached_gb(folder)
+        needed = estimate_bytes(self.encoder, recordings, pooled) / 1e9 - _measure_gb(folder)
         self.root.mkdir(parents=True, exist_ok=True)
         free = FREE_SHARE * shutil.disk_usage(self.root).free / 1e9
-        available = min(free, self.limit_gb - _cached_gb(self.root))
+        available = min(free, self.limit_gb - _measure_gb(self.root))
         if needed > available and not (folder / "card.json").is_file():
             tqdm.write(
                 f"{data.task}: its hidden states need {needed:.3g} GB and there is room for "
@@ -294,14 +294,14 @@ class FeatureCache:
             return None
         return cache_states(self.encoder, recordings, folder, pooled, self.workers)
 
-    def folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
+    def name_folder(self, data: UtteranceSet, splits: Sequence[str], pooled: bool) -> Path:
         """Name a folder after the encoder, the recordings and whether states are pooled."""
         files = [[r.id, str(r.path.resolve())] for r in list_split_recordings(data, splits)]
-        return self.root / hash_json([files, pooled, encoder_card(self.encoder)])
+        return self.root / hash_json([files, pooled, describe_encoder(self.encoder)])
 
 
-def _cached_gb(folder: Path) -> float:
-    """Return the gigabytes of states in a folder, including those that a killed run left."""
+def _measure_gb(folder: Path) -> float:
+    """Measure the gigabytes of states in a folder, including those that a killed run left."""
     return sum(f.stat().st_size for f in folder.rglob("*.safetensors")) / 1e9
 
 
@@ -313,12 +313,12 @@ class Loader(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return (S, D)."""
+        """Return (S, D), the number of hidden states and their width."""
 
-    def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
-        """Return the utterances that are not known to be unreadable."""
+    def list_usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
+        """List the utterances that are not known to be unreadable."""
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
+    def make_batch(self, utterances: Sequence[Utterance]) -> Batch | None:
         """Make a batch of the utterances that can be encoded, in their order; None where an
         `OnlineLoader` can encode none of them."""
 
@@ -346,16 +346,16 @@ class CachedLoader:
         first = self.states[next(iter(self.states.places))]
         return first.shape[-2], first.shape[-1]
 
-    def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
+    def list_usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id in self.states]
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch:
+    def make_batch(self, utterances: Sequence[Utterance]) -> Batch:
         """Make a batch. Raises KeyError for an utterance that is not usable."""
         waves: tuple[np.ndarray, ...] = ()
         if self.wants_waves:
             waves = tuple(read_audio(self.data.path(u)) for u in utterances)
         if self.pooled:
-            return mean_batch(utterances, [self.means[u.id] for u in utterances], waves)
+            return stack_means(utterances, [self.means[u.id] for u in utterances], waves)
         return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
 
 
@@ -374,10 +374,10 @@ class OnlineLoader:
     def shape(self) -> tuple[int, int]:
         return self.encoder.layers + 1, self.encoder.width
 
-    def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
+    def list_usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return [u for u in utterances if u.id not in self.failed]
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch | None:
+    def make_batch(self, utterances: Sequence[Utterance]) -> Batch | None:
         task = self.task
 
         def encode(utterance: Utterance) -> tuple[np.ndarray, Tensor] | None:
@@ -397,11 +397,11 @@ class OnlineLoader:
         if not usable:
             return None
         waves, states = zip(*filter(None, encoded), strict=True)
-        make_batch = mean_batch if task.pooled else pad_batch
-        return make_batch(usable, states, waves if task.wants_waves else ())
+        stack = stack_means if task.pooled else pad_batch
+        return stack(usable, states, waves if task.wants_waves else ())
 
 
-def mean_batch(
+def stack_means(
     utterances: Sequence[Utterance], means: Sequence[Tensor], waves: tuple[np.ndarray, ...]
 ) -> Batch:
     """Make a batch of B means over time (S, D) float32."""
@@ -416,7 +416,7 @@ def pad_batch(
     return Batch(tuple(utterances), padded, torch.tensor([len(s) for s in states]), waves)
 
 
-def random_crops(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
+def crop_randomly(batch: Batch, frames: int) -> tuple[Batch, list[int]]:
     """Crop each recording at random to at most `frames` frames. Return the batch, and the first
     frame of each crop. Random numbers come from torch's generator; waves are not cropped."""
     last_starts = (batch.lengths - frames).clamp(min=0).tolist()

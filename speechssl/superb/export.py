@@ -78,7 +78,7 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
     texts = render_templates(card)
     for task in RUNNER_TASKS:
         texts[f"configs/{task.name}.yaml"] = yaml.safe_dump(
-            task.config(), sort_keys=False, default_flow_style=None, width=120
+            task.make_config(), sort_keys=False, default_flow_style=None, width=120
         )
     for file, text in texts.items():
         if not (out / file).exists():
@@ -162,7 +162,7 @@ class RunnerTask:
         """List the shell variables in the paths."""
         return list(dict.fromkeys(re.findall(r"\$([A-Z0-9_]+)", self.overrides)))
 
-    def config(self) -> dict[str, Any]:
+    def make_config(self) -> dict[str, Any]:
         """Make the values of the config file, without the paths, which the command line gives."""
         expert = {"downstream_expert": dict(self.expert)}
         if self.settings is None:

@@ -90,25 +90,25 @@ class HeadRun:
     tuning: Any = None  # a `tuning.Tuning`; None for a frozen encoder and clean speech
     rates: tuple[float, ...] = ()  # learning rates to compare; () for the task's own alone
 
-    def trainer(self) -> Trainer:
+    def make_trainer(self) -> Trainer:
         """Make the trainer, with the state of the folder."""
-        return Trainer(self) if self.tuning is None else self.tuning.trainer(self)
+        return Trainer(self) if self.tuning is None else self.tuning.make_trainer(self)
 
-    def at_rate(self, rate: float) -> HeadRun:
-        """Return the same run at another learning rate, in a folder of its own."""
+    def change_rate(self, rate: float) -> HeadRun:
+        """Make the same run at another learning rate, in a folder of its own."""
         settings = replace(self.settings, learning_rate=rate)
         return replace(self, settings=settings, folder=self.folder / f"lr-{rate:g}")
 
 
-def task_card(task: Any) -> dict[str, Any]:
-    """Return the task's name, its data and the sizes of its head, as JSON values."""
+def describe_task(task: Any) -> dict[str, Any]:
+    """Describe a task by its name, its data and the sizes of its head, as JSON values."""
     sizes = {f.name: getattr(task, f.name) for f in fields(task) if f.name not in UNSIZED}
     as_json = json.loads(json.dumps(sizes, default=str))
     return {"name": task.name, "data": task.data.hash, "sizes": as_json}
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def use_one_thread() -> Iterator[None]:
     """Let torch compute on one thread, so that no result depends on the number of threads, and
     restore the state of its generator afterwards."""
     threads = torch.get_num_threads()
@@ -123,21 +123,21 @@ def one_thread() -> Iterator[None]:
 def train_run(run: HeadRun) -> Attempt:
     """Train a run to its end, or resume it; a run that has ended stays as it is. Raises InputError
     where no recording of a split can be read."""
-    with one_thread():
-        return run.trainer().train()
+    with use_one_thread():
+        return run.make_trainer().train()
 
 
 def load_best(run: HeadRun) -> nn.ModuleDict:
     """Load the head as it was at the best evaluation on dev, and the models trained with it."""
-    with one_thread():
-        trainer = run.trainer()
+    with use_one_thread():
+        trainer = run.make_trainer()
     trainer.models.load_state_dict(trainer.best_weights)
     return trainer.models.eval()
 
 
 class Trainer:
     """A trainer trains `models`: a head, and perhaps an encoder with it. `tuning.TuningTrainer`
-    overrides build, rates, prepare, loss and dev_loaders."""
+    overrides build, list_rates, prepare, loss and make_dev_loaders."""
 
     def __init__(self, run: HeadRun) -> None:
         self.run = run
@@ -145,7 +145,7 @@ class Trainer:
         self.models = self.build().to(run.device)
         self.head = self.models["head"]
         groups = []
-        for name, rate in self.rates().items():
+        for name, rate in self.list_rates().items():
             groups.append({"params": list(self.models[name].parameters()), "lr": rate})
         make_optimiser = getattr(torch.optim, run.settings.optimiser)
         self.optimiser = make_optimiser(groups, run.settings.learning_rate, fused=True)
@@ -162,8 +162,8 @@ class Trainer:
         """Make new models, on the CPU."""
         return nn.ModuleDict({"head": self.run.task.build(*self.run.loader.shape)})
 
-    def rates(self) -> dict[str, float]:
-        """Return the learning rate of each model."""
+    def list_rates(self) -> dict[str, float]:
+        """List the learning rate of each model."""
         return dict.fromkeys(self.models, self.run.settings.learning_rate)
 
     def prepare(self, steps: Iterator[tuple[int, list[Utterance]]]) -> Iterator[tuple[int, Any]]:
@@ -172,7 +172,7 @@ class Trainer:
 
     def loss(self, utterances: Any, step: int) -> Tensor:
         """Return the loss of this step. Raises InputError where no recording can be read."""
-        batch = self.run.loader.batch(utterances)
+        batch = self.run.loader.make_batch(utterances)
         if batch is None:
             names = ", ".join(u.id for u in utterances)
             raise InputError(
@@ -180,8 +180,8 @@ class Trainer:
             )
         return self.run.task.loss(self.head, batch.to(self.run.device))
 
-    def dev_loaders(self) -> list[Loader]:
-        """Return the loaders of dev; heads are chosen by the mean of their scores."""
+    def make_dev_loaders(self) -> list[Loader]:
+        """Make the loaders of dev; heads are chosen by the mean of their scores."""
         return [self.run.loader]
 
     def train(self) -> Attempt:
@@ -189,8 +189,8 @@ class Trainer:
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
-        dev = self._usable("dev")
-        batches = enumerate(self._batches(self._usable("train")), 1)
+        dev = self._list_usable("dev")
+        batches = enumerate(self._draw_batches(self._list_usable("train")), 1)
         last_saved = time.perf_counter()
         if not self.best_weights:
             self._evaluate(dev, 0)
@@ -226,10 +226,10 @@ class Trainer:
         self.optimiser.step()
         return True
 
-    def _usable(self, split: str) -> list[Utterance]:
+    def _list_usable(self, split: str) -> list[Utterance]:
         """List the utterances that can be read. Raises InputError where there is none."""
         data = self.run.task.data
-        usable = self.run.loader.usable(data.splits[split])
+        usable = self.run.loader.list_usable(data.splits[split])
         if not usable:
             raise InputError(
                 f"no recording of {data.root / split}.jsonl could be read; fix them or prepare "
@@ -237,14 +237,14 @@ class Trainer:
             )
         return usable
 
-    def _batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
+    def _draw_batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
         """Yield the batches of the training, without end."""
         run, settings = self.run, self.run.settings
         if settings.balanced:
-            weights = run.task.weights(train)  # type: ignore[attr-defined]
-            return weighted_batches(train, settings.batch, run.seed, weights)
+            weights = run.task.compute_weights(train)  # type: ignore[attr-defined]
+            return draw_weighted_batches(train, settings.batch, run.seed, weights)
         by_length = run.tuning is not None or not run.task.pooled
-        return shuffled_batches(train, settings.batch, run.seed, by_length)
+        return draw_shuffled_batches(train, settings.batch, run.seed, by_length)
 
     def _evaluate(self, dev: Sequence[Utterance], step: int) -> None:
         """Evaluate the head on dev; keep it where it is the best so far."""
@@ -252,7 +252,7 @@ class Trainer:
         self.models.eval()
         heads = {"head": (run.task, self.head)}
         evaluations = []
-        for loader in self.dev_loaders():
+        for loader in self.make_dev_loaders():
             predicted = predict(heads, loader, dev, run.settings.batch, run.device)["head"]
             evaluations.append(run.task.evaluate("dev", predicted, 0))
         metric = next(iter(evaluations[0].measures))
@@ -301,10 +301,10 @@ def predict(
     Recordings of similar length form a batch, so that little is padding. batch: its size. what:
     title of the progress bar; "" for no bar.
     """
-    ordered = sorted(loader.usable(utterances), key=lambda u: u.seconds)
+    ordered = sorted(loader.list_usable(utterances), key=lambda u: u.seconds)
     by_head: dict[Any, dict[str, Any]] = {name: {} for name in heads}
     for first in tqdm(range(0, len(ordered), batch), desc=what, unit="batch", disable=not what):
-        encoded = loader.batch(ordered[first : first + batch])
+        encoded = loader.make_batch(ordered[first : first + batch])
         if encoded is None:
             continue
         ids = [u.id for u in encoded.utterances]
@@ -314,7 +314,7 @@ def predict(
     return by_head
 
 
-def weighted_batches(
+def draw_weighted_batches(
     utterances: Sequence[Utterance], size: int, seed: int, weights: Tensor
 ) -> Iterator[list[Utterance]]:
     """Yield batches without end, drawn with replacement. weights: (R,), one for each utterance."""
@@ -324,7 +324,7 @@ def weighted_batches(
         yield [utterances[i] for i in numbers.tolist()]
 
 
-def shuffled_batches(
+def draw_shuffled_batches(
     utterances: Sequence[Utterance], size: int, seed: int, by_length: bool
 ) -> Iterator[list[Utterance]]:
     """Yield batches without end: all utterances in a new order, again and again. An incomplete last
@@ -419,7 +419,7 @@ def train_heads(
         for run in runs:
             made_from = {
                 "encoder": dict(encoder),
-                "task": task_card(run.task),
+                "task": describe_task(run.task),
                 "settings": asdict(run.settings),
                 "rates": list(run.rates),
                 "seed": run.seed,
@@ -430,7 +430,7 @@ def train_heads(
         one_rate_runs = []
         for run, _, _ in unfinished:
             rates = dict.fromkeys((*run.rates, run.settings.learning_rate))
-            one_rate_runs += [run.at_rate(rate) for rate in rates]
+            one_rate_runs += [run.change_rate(rate) for rate in rates]
         attempts = train_runs(one_rate_runs, workers)
         for run, step, made_from in unfinished:
             run_attempts = [a for folder, a in attempts.items() if folder.parent == run.folder]
@@ -441,7 +441,7 @@ def train_heads(
 
 
 def choose_attempt(attempts: Sequence[Attempt], own_rate: float) -> Attempt:
-    """Return the best attempt; of equals the one whose rate is nearest to the task's own."""
+    """Choose the best attempt; of equals the one whose rate is nearest to the task's own."""
     nearest_first = sorted(attempts, key=lambda a: abs(math.log(a.learning_rate / own_rate)))
     return max(nearest_first, key=lambda a: a.rank)
 
@@ -458,7 +458,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     hashes = {}
     # The tuned head comes last: the card has its `layer_weights` and `trained_parameters`.
     for which, attempt in (("default", by_rate[own_rate]), ("tuned", best_attempt)):
-        one_run = run.at_rate(attempt.learning_rate)
+        one_run = run.change_rate(attempt.learning_rate)
         models = load_best(one_run)
         head: Any = models["head"]
         shares = head.featurizer.shares.tolist()
@@ -507,12 +507,12 @@ def load_head(
     """
     path = Path(folder) / "card.json"
     card = read_json(path)
-    if (card.get("encoder"), card.get("task")) != (dict(encoder), task_card(task)):
+    if (card.get("encoder"), card.get("task")) != (dict(encoder), describe_task(task)):
         raise InputError(
             f"{path} is of no head, or of one for another encoder, precision or set than "
             f"{task.data.root}; give its own, or train again"
         )
-    with one_thread():
+    with use_one_thread():
         head = task.build(card["states"], card["width"])
     head.load_state_dict(load_file(Path(folder) / HEADS[which]))
     upstream = Path(folder) / card["upstreams"][which] if card["upstreams"] else None

@@ -53,11 +53,8 @@ from speechssl.superb.data import Batch, Loader, OnlineLoader
 from speechssl.superb.options import HeadTraining, Superb
 from speechssl.superb.train import HeadRun, Trainer
 
-UNTRAINABLE_TASKS = (
-    "qbe",
-    "se",
-    "ss",
-)  # tasks without a head, or whose targets are the waves themselves
+# tasks without a head, or whose targets are the waves themselves
+UNTRAINABLE_TASKS = ("qbe", "se", "ss")
 PREPARED_BATCHES = 4  # batches that are read and distorted in advance
 PADDING_STEP = 4_000  # batches are padded to a multiple of so many samples
 
@@ -98,7 +95,7 @@ class Tuning:
             "precision": "bf16" if self.bf16 else "fp32",
         }
 
-    def trainer(self, run: HeadRun) -> Trainer:
+    def make_trainer(self, run: HeadRun) -> Trainer:
         return TuningTrainer(run, self)
 
     def save(self, models: nn.ModuleDict, folder: Path, run: HeadRun) -> None:
@@ -142,8 +139,8 @@ def make_tuning(o: Superb) -> Tuning | None:
 
 
 class Waves(NamedTuple):
-    """A batch that threads read: for each utterance the encoder's input, (N,) float32, and the
-    number of its domain."""
+    """This batch was read by threads: it has for each utterance the encoder's input, (N,) float32,
+    and the number of its domain."""
 
     utterances: Sequence[Utterance]
     futures: list[Future[tuple[Tensor, int]]]
@@ -183,9 +180,9 @@ class TuningTrainer(Trainer):
             self.upstream.to(self.run.device)
         return models
 
-    def rates(self) -> dict[str, float]:
+    def list_rates(self) -> dict[str, float]:
         training = self.tuning.training
-        rates = super().rates()
+        rates = super().list_rates()
         if training.finetune:
             rates["upstream"] = training.upstream_rate * self.run.settings.learning_rate
         return rates
@@ -232,7 +229,7 @@ class TuningTrainer(Trainer):
             return Batch(utterances, means, torch.ones_like(lengths)), means
         return Batch(utterances, states, lengths), means
 
-    def dev_loaders(self) -> list[Loader]:
+    def make_dev_loaders(self) -> list[Loader]:
         distort = self.tuning.distort
         if distort is None:
             return [DevLoader(self, None)]
@@ -276,10 +273,10 @@ class DevLoader:
     def shape(self) -> tuple[int, int]:
         return self.trainer.loader.shape
 
-    def usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
+    def list_usable(self, utterances: Iterable[Utterance]) -> list[Utterance]:
         return list(utterances)
 
-    def batch(self, utterances: Sequence[Utterance]) -> Batch:
+    def make_batch(self, utterances: Sequence[Utterance]) -> Batch:
         keys = [f"dev {u.id}" for u in utterances]
         waves = self.trainer.read(utterances, self.distort, keys, progress=1.0)
         batch, _ = self.trainer.encode(waves)

@@ -232,8 +232,8 @@ def split_phrases(text: str) -> tuple[str, ...]:
     return tuple(text.split(", ") if "," in text else text.split())
 
 
-def split_of(value: str) -> str:
-    """Return the split to which a value belongs, by a hash of its text: about 70 % of the values
+def find_split(value: str) -> str:
+    """Find the split to which a value belongs, by a hash of its text: about 70 % of the values
     train, 10 % dev, 20 % test."""
     percentile = int(hashlib.sha256(value.encode()).hexdigest(), 16) % 100
     return next(split for split, percentiles in SPLITS.items() if percentile in percentiles)
@@ -282,7 +282,7 @@ def _draw_value(
     while True:
         parts = [rng.choice(slot) for slot in rng.choice(words.values[value_type])]
         value = words.joiner.join(parts)
-        if split_of(value) != split:
+        if find_split(value) != split:
             continue
         if value_type != PERSON:
             return value
@@ -368,7 +368,7 @@ PAUSE = 0.25  # seconds between sentences
 ESPEAK = "espeak-ng"
 
 
-def speakers(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
+def list_split_voices(language: str, split: str, synthesiser: str = ESPEAK) -> tuple[Voice, ...]:
     """List the voices of a split. Synthesisers other than espeak-ng have few voices, which are the
     same in every split.
 
@@ -400,7 +400,7 @@ def assign_voices(o: MiniSqa, split: str, index: int) -> list[Voice]:
     equally often. Elsewhere voices are drawn at random.
     """
     language, seed, questions = o.language, o.seed, o.questions
-    voices = speakers(language, split, o.synthesiser)
+    voices = list_split_voices(language, split, o.synthesiser)
     reader = 0  # number of the reader in the order of the voices
     first_asker = 0  # number of the first asker among the other voices
     key = f"speakers {language} {split} {index} {seed}"
@@ -435,7 +435,7 @@ def count_passages(o: MiniSqa) -> dict[str, int]:
     }
 
 
-def generate_passage_of(o: MiniSqa, split: str, index: int) -> TextPassage:
+def generate_corpus_passage(o: MiniSqa, split: str, index: int) -> TextPassage:
     """Generate the text of one passage of the corpus with these options."""
     return generate_passage(
         o.language,
@@ -466,7 +466,9 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     differ each time. Raises InputError when `o.out` holds a corpus of other options, and for an
     unknown language or synthesiser.
     """
-    speakers(o.language, "train", o.synthesiser)  # raises InputError before anything is written
+    list_split_voices(
+        o.language, "train", o.synthesiser
+    )  # raises InputError before anything is written
     passages = count_passages(o)
     settings: dict[str, Any] = {
         "language": o.language,
@@ -526,7 +528,7 @@ def _make_card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
         unknown: dict[str, dict[str, float]] = {}
         for split, count in passages.items():
             if count:
-                texts = [generate_passage_of(o, split, i) for i in range(count)]
+                texts = [generate_corpus_passage(o, split, i) for i in range(count)]
                 unknown[split] = measure_unknown_words(o.language, texts)
         card["unknown_words"] = unknown
     return card
@@ -535,7 +537,7 @@ def _make_card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
 def _speak_passage(o: MiniSqa, split: str, index: int) -> None:
     """Speak one passage with its questions. The file of their records is written last, and marks
     the passage as done."""
-    text = generate_passage_of(o, split, index)
+    text = generate_corpus_passage(o, split, index)
     reader, *askers = assign_voices(o, split, index)
     joiner = "" if o.language == "zh" else " "
     reading = _speak_sentences(text.sentences, reader, joiner)
@@ -648,7 +650,7 @@ def speak_pairs(
     for index in range(count):
         question = generate_passage(language, split, index, 0).questions[0]
         voices = random.Random(f"pair {language} {split} {index} 0").sample(
-            speakers(language, split), k=2
+            list_split_voices(language, split), k=2
         )
         first, second = (_speak_sentences((question.text,), voice, "") for voice in voices)
         yield first, second

@@ -25,12 +25,12 @@ import numpy as np
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
-from speechssl.data.files import safe_name
+from speechssl.data.files import make_safe_name
 from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
-from speechssl.synth.minisqa import LANGUAGES, PAUSE, load_vocabulary, speakers
+from speechssl.synth.minisqa import LANGUAGES, PAUSE, list_split_voices, load_vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 # Characters that are spoken at once, at most: espeak-ng keeps the place of a word in 11 bits.
@@ -65,8 +65,8 @@ class Reading:
         """Return the length of the reading."""
         return len(self.samples) / SAMPLE_RATE
 
-    def times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Return the time from the first to the last spoken token of the characters [start, end);
+    def find_times(self, start: int, end: int) -> tuple[float, float] | None:
+        """Find the time from the first to the last spoken token of the characters [start, end);
         None where none of them is spoken."""
         inside = []
         for word, offset, spoken in zip(self.words, self.offsets, self.spoken, strict=True):
@@ -180,7 +180,7 @@ def time_answer(
     """Find the time of an answer in a reading of the text `written`. Returns the time and "", or
     None and the reason why there is none."""
     place, why = locate(answer, written, language)
-    times = reading.times(*place) if place else None
+    times = reading.find_times(*place) if place else None
     if times and times[1] > times[0]:
         return times, ""
     return None, why or "answers of which nothing can be spoken"
@@ -204,7 +204,7 @@ class _Group:
     def part_path(self) -> Path:
         """Return the path of the group's part: a file with the records that were spoken, which is
         written last and marks the group as done."""
-        return self.out / self.split / PARTS / f"{safe_name(self.passage.id)}.json"
+        return self.out / self.split / PARTS / f"{make_safe_name(self.passage.id)}.json"
 
     def draw_voice(self, name: str, language: str, other_than: str = "") -> Voice:
         """Draw a voice, which depends on the seed and `name` alone. It is not the voice called
@@ -232,7 +232,7 @@ def speak_drafts(
     or InputError where the synthesiser is not installed, or does not speak the language.
     """
     # a missing synthesiser raises here, and not in every worker
-    speak("a", speakers("en", "train", o.synthesiser)[0])
+    speak("a", list_split_voices("en", "train", o.synthesiser)[0])
     groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
     for group in chain(*groups.values()):
@@ -252,9 +252,9 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
     for question in records.questions:
         by_passage.setdefault(question.passage, []).append(question)
     all_records: list[Passage | Question] = [*records.passages, *records.questions]
-    languages = set(map(_language, all_records))
+    languages = set(map(_find_language, all_records))
     voices = {
-        language: speakers(language, choose_voice_split(split), o.synthesiser)
+        language: list_split_voices(language, choose_voice_split(split), o.synthesiser)
         for language in sorted(languages & set(LANGUAGES))
     }
     groups = []
@@ -269,13 +269,13 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
     return groups
 
 
-def _language(record: Passage | Question) -> str:
-    """Return the language of a record without its region: "zh" of "zh-TW"."""
+def _find_language(record: Passage | Question) -> str:
+    """Find the language of a record without its region: "zh" of "zh-TW"."""
     return re.split("[-_]", record.language.lower())[0]
 
 
 def choose_voice_split(split: str) -> str:
-    """Return the split of MiniSQA whose voices read a split: train or dev for splits whose names
+    """Choose the split of MiniSQA whose voices read a split: train or dev for splits whose names
     begin so, test for all others."""
     if split.lower().startswith("train"):
         return "train"
@@ -289,7 +289,7 @@ def _speak_group(group: _Group) -> None:
     """Speak the recordings that are missing, and write the part of the group: for the passage and
     each question the fields that change, or the reason why it cannot be spoken."""
     passage = group.passage
-    language = _language(passage)
+    language = _find_language(passage)
     record: dict[str, Any] = {}
     reading = None
     questions = group.questions
@@ -297,7 +297,9 @@ def _speak_group(group: _Group) -> None:
         try:
             voice = group.draw_voice(passage.id, language)
             reading = read_aloud(passage.written, voice, language)
-            record = _write_recording(group, reading, voice, f"passages/{safe_name(passage.id)}")
+            record = _write_recording(
+                group, reading, voice, f"passages/{make_safe_name(passage.id)}"
+            )
         except ValueError as error:
             record = {"reason": f"the passage cannot be spoken: {error}"}
             questions = ()
@@ -311,8 +313,8 @@ def _speak_question(
 ) -> dict[str, Any]:
     """Speak a question and its options, and return the fields of its record that change. reader:
     name of the voice that reads the passage; reading: of the passage, if it was spoken."""
-    name = f"questions/{safe_name(question.id)}"
-    language = _language(question)
+    name = f"questions/{make_safe_name(question.id)}"
+    language = _find_language(question)
     try:
         voice = group.draw_voice(f"{group.passage.id} {question.id}", language, other_than=reader)
         spoken = None if question.audio else read_aloud(question.written, voice, language)
@@ -329,7 +331,7 @@ def _speak_question(
     if reading is not None:
         passage = group.passage
         record["answers"] = [
-            time_answer(answer, passage.written, reading, _language(passage))
+            time_answer(answer, passage.written, reading, _find_language(passage))
             for answer in question.answers
         ]
     return record
@@ -361,7 +363,7 @@ def _merge_speech(
         if "reason" in spoken:
             report.set_aside(split, "passages", passage.id, spoken["reason"])
         else:
-            passages.append(replace(passage, **_changed_fields(spoken)))
+            passages.append(replace(passage, **_collect_changed_fields(spoken)))
     passage_ids = {p.id for p in passages}
     for question in records.questions:
         spoken = spoken_questions.get(question.id, {})
@@ -375,7 +377,7 @@ def _merge_speech(
             for i, (times, _) in enumerate(spoken.get("answers", ())):
                 start, end = times or (None, None)
                 answers[i] = replace(answers[i], start=start, end=end)
-            changed = _changed_fields(spoken)
+            changed = _collect_changed_fields(spoken)
             questions.append(replace(question, **changed, answers=tuple(answers)))
     for kind, spoken_records in (("passages", spoken_passages), ("questions", spoken_questions)):
         for record in spoken_records.values():
@@ -389,8 +391,8 @@ def _merge_speech(
     return SplitRecords(passages, questions)
 
 
-def _changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record that change when it is spoken, from those in the part."""
+def _collect_changed_fields(spoken: Mapping[str, Any]) -> dict[str, Any]:
+    """Collect the fields of a record that change when it is spoken, from those in the part."""
     fields = {name: value for name, value in spoken.items() if name != "answers"}
     if "words" in fields:
         fields |= {"words": tuple(Span(*word) for word in fields["words"]), "phones": ()}
@@ -578,7 +580,7 @@ def _expand_abbreviation(tokens: Sequence[str], i: int) -> str:
 
 
 def _choose_pause(token: str, is_mandarin: bool) -> str:
-    """Return the mark that the synthesiser gets for the punctuation at the end of a token; "" where
+    """Choose the mark that the synthesiser gets for the punctuation at the end of a token; "" where
     that is not heard."""
     ending = re.split(r"[\w%]", token)[-1]
     for marks, (plain, wide) in _PAUSES.items():
@@ -588,7 +590,7 @@ def _choose_pause(token: str, is_mandarin: bool) -> str:
 
 
 def _spell_english_token(tokens: Sequence[str], i: int) -> str:
-    """Return the English token number i as it is spoken."""
+    """Spell the English token number i as it is spoken."""
     token = tokens[i].strip('"()[]{}*_|~^`\\')
     before = tokens[i - 1] if i else ""
     after = tokens[i + 1] if i + 1 < len(tokens) else ""
@@ -655,7 +657,7 @@ def _keep_letters(text: str) -> str:
 
 
 def _read_run(run: str) -> str:
-    """Return a run of letters as it is spoken; "" for words of other scripts."""
+    """Spell a run of letters as it is spoken; "" for words of other scripts."""
     if all(c < "\u0250" for c in run):
         return run if re.search(r"[a-zA-Z]", run) else run.rstrip("'")
     if "-" in run:
@@ -667,7 +669,7 @@ def _read_run(run: str) -> str:
 
 
 def _spell_mandarin_token(tokens: Sequence[str], i: int) -> str:
-    """Return the token number i of a Mandarin text as it is spoken."""
+    """Spell the token number i of a Mandarin text as it is spoken."""
     token = tokens[i]
     after = tokens[i + 1] if i + 1 < len(tokens) else ""
 

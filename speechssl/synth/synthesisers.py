@@ -55,13 +55,13 @@ _RANGE = 4
 
 
 class _EventId(ctypes.Union):
-    """The id of espeak_EVENT."""
+    """This union is the id of espeak_EVENT."""
 
     _fields_ = [("number", ctypes.c_int), ("name", ctypes.c_char_p), ("string", ctypes.c_char * 8)]
 
 
 class _Event(ctypes.Structure):
-    """espeak_EVENT of speak_lib.h."""
+    """This structure is espeak_EVENT of speak_lib.h."""
 
     _fields_ = [
         ("type", ctypes.c_int),
@@ -122,7 +122,7 @@ _TOKEN = re.compile(r"[\u3400-\u9fff]|[^\s\u3400-\u9fff]+")
 
 
 @contextmanager
-def _fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
+def _load_fresh_library(voice: Voice) -> Iterator[tuple[ctypes.CDLL, int]]:
     """Load the library of espeak-ng anew, because its static variables decide the noise and flutter
     of a voice, and set the voice. Yields the library and its sample rate."""
     try:
@@ -176,7 +176,7 @@ def _speak_by_espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
 
     callback = _Callback(receive)  # kept alive until the library is closed
     data = text.encode()
-    with _fresh_library(voice) as (lib, rate):
+    with _load_fresh_library(voice) as (lib, rate):
         lib.espeak_SetSynthCallback(callback)
         size = ctypes.c_size_t(len(data) + 1)
         flags |= _CHARS_UTF8
@@ -197,7 +197,7 @@ def _speak_by_espeak(text: str, voice: Voice, flags: int = 0) -> Spoken:
 def _write_ipa(text: str) -> list[str]:
     """Write the words of an English text as espeak-ng pronounces them, in the International
     Phonetic Alphabet with stress. espeak-ng may read two words as one."""
-    with _fresh_library(Voice("", "en-us", "")) as (lib, _):
+    with _load_fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         rest = ctypes.c_char_p(text.encode())
         ipa = b""
@@ -207,13 +207,13 @@ def _write_ipa(text: str) -> list[str]:
 
 
 def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """Return the phones of every word by itself, as espeak-ng pronounces it; nothing is spoken.
+    """Find the phones of every word by itself, as espeak-ng pronounces it; nothing is spoken.
     language: espeak-ng's name; stress: keep the stress marks.
 
     Raises ValueError when espeak-ng does not know the language.
     """
     pronunciations = []
-    with _fresh_library(Voice("", language, "")) as (lib, _):
+    with _load_fresh_library(Voice("", language, "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         for word in words:
             text = ctypes.c_char_p(word.encode())
@@ -278,7 +278,7 @@ SILENT = -45.0
 
 
 def trim_silence(samples: np.ndarray) -> np.ndarray:
-    """Return the part of samples (N,) from the first to the last sample that is above SILENT."""
+    """Cut samples (N,) to the part from the first to the last sample that is above SILENT."""
     loud = np.flatnonzero(np.abs(samples) > np.abs(samples).max() * 10 ** (SILENT / 20))
     return samples[int(loud[0]) : int(loud[-1]) + 1]
 
@@ -379,7 +379,7 @@ def _load_flite(name: str) -> tuple[Any, int]:
 
 
 class _Wave(ctypes.Structure):
-    """cst_wave of flite."""
+    """This structure is cst_wave of flite."""
 
     _fields_ = [
         ("type", ctypes.c_char_p),

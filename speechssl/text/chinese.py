@@ -20,23 +20,23 @@ _GROUPS = (Path(__file__).parent / "chinese_forms.txt").read_text(encoding="utf-
 FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]})
 
 
-def syllables(text: str) -> str:
+def write_pinyin(text: str) -> str:
     """Write Chinese as pinyin with the tone as a digit, 5 for the neutral one: 北京 is bei3jing1.
 
     Other characters stay as they are. A character with several readings gets the commonest,
     whatever the context. Raises MissingExtra without the package.
     """
-    return "".join(_pinyin(text, "TONE3", "readings of Chinese"))
+    return "".join(_write_readings(text, "TONE3", "readings of Chinese"))
 
 
-def syllable_parts(text: str) -> list[str]:
+def split_syllables(text: str) -> list[str]:
     """Split each character into initial, final and tone, as far as it has them: 北 is b-, -ei, 3.
 
     Raises MissingExtra without the package.
     """
     what = "sub-word units of Chinese"
-    initials = _pinyin(text, "INITIALS", what)
-    finals = _pinyin(text, "FINALS_TONE3", what)
+    initials = _write_readings(text, "INITIALS", what)
+    finals = _write_readings(text, "FINALS_TONE3", what)
     parts = []
     for initial, final in zip(initials, finals, strict=True):
         for part in (f"{initial}-", f"-{final.rstrip('12345')}", final[-1:]):
@@ -45,7 +45,7 @@ def syllable_parts(text: str) -> list[str]:
     return parts
 
 
-def _pinyin(text: str, style: str, what: str) -> list[str]:
+def _write_readings(text: str, style: str, what: str) -> list[str]:
     """Write every character in a style of pypinyin. what: the purpose, for MissingExtra, which is
     raised without the package."""
     try:

@@ -19,7 +19,7 @@ _APART = APART_MARK + " "
 
 
 @lru_cache(1)
-def spoken_english() -> dict[str, Any]:
+def load_spoken_english() -> dict[str, Any]:
     """Load spoken_english.yaml: lists of words, and rules that turn signs into words."""
     import yaml
 
@@ -42,8 +42,10 @@ def _write_ruler(match: re.Match[str]) -> str:
 
 def _write_spoken_fraction(match: re.Match[str]) -> str:
     """Write "three quarters" as 3/4; "three quarter" and "one thirds" stay as they are."""
-    above = int(match[1]) if match[1].isdigit() else spoken_english()["ones"].index(match[1]) + 1
-    below = spoken_english()["below"][match[2]]
+    above = (
+        int(match[1]) if match[1].isdigit() else load_spoken_english()["ones"].index(match[1]) + 1
+    )
+    below = load_spoken_english()["below"][match[2]]
     number_agrees = (above == 1) != bool(match[3])
     is_proper = 0 < above < below
     return f"{above}{OVER}{below}" if is_proper and number_agrees else match.group()
@@ -65,7 +67,7 @@ def _write_money(match: re.Match[str]) -> str:
     """Write £5 million as 5 million pounds. The dollar sign stays, since SQuAD's script removes
     it."""
     is_one = match[2] == "1" and not match[3]
-    name = spoken_english()["currencies"][match[1]]
+    name = load_spoken_english()["currencies"][match[1]]
     if is_one and match[1] != "¥":
         name = name[:-1]  # without the s
     return f"{match[2]}{match[3] or ''} {name}"
@@ -74,20 +76,22 @@ def _write_money(match: re.Match[str]) -> str:
 def _write_measure(match: re.Match[str]) -> str:
     """Write 5km as 5 kilometers, 1km as 1 kilometer, 5km/h as 5 kilometers per hour."""
     one, number, unit = match.groups()  # `one` is "1", or None where the number is another
-    name, *rest = spoken_english()["measures"][unit].split(" ", 1)  # "kilometer", ["per hour"]
+    name, *rest = load_spoken_english()["measures"][unit].split(" ", 1)  # "kilometer", ["per hour"]
     return " ".join((one or number, name if one else f"{name}s", *rest))
 
 
 # A rule of spoken_english.yaml is a pattern with a replacement, or with the name of one of these.
 _REPLACEMENTS: dict[str, Callable[[re.Match[str]], str]] = {
     # "$5bn" -> "$5 billion"
-    "=scaled": lambda match: f"{match[1]} {spoken_english()['scales'][match[2]]}",
+    "=scaled": lambda match: f"{match[1]} {load_spoken_english()['scales'][match[2]]}",
     "=money": _write_money,
     # "1/2" -> "1ǀ2"
     "=fraction": lambda match: write_fraction(match, f"{{0}}{OVER}{{1}}"),
     "=spoken_fraction": _write_spoken_fraction,
     # "two and a half" -> "two and 1ǀ2"
-    "=and_a_part": lambda match: f"{match[1]} and 1{OVER}{spoken_english()['below'][match[2]]}",
+    "=and_a_part": lambda match: (
+        f"{match[1]} and 1{OVER}{load_spoken_english()['below'][match[2]]}"
+    ),
     # "a million and a half" -> "one and a half million"
     "=and_a_part_of": _write_and_a_part_of,
     # "half a million" -> "0.5 million"
@@ -103,9 +107,9 @@ _REPLACEMENTS: dict[str, Callable[[re.Match[str]], str]] = {
 
 
 @lru_cache(1)
-def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
-    """List the patterns of spoken_english.yaml, each with its replacement."""
-    words = spoken_english()
+def _compile_signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]:
+    """Compile the patterns of spoken_english.yaml, each with its replacement."""
+    words = load_spoken_english()
     patterns = words["patterns"] | {"over": OVER, "apart": _APART}
 
     def fill(text: str) -> str:
@@ -123,10 +127,10 @@ def _signs() -> list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
 
 
 @lru_cache(1)
-def dates() -> re.Pattern[str]:
-    """Return a pattern of "january 7th" and "january the 7th", which are written "january 7"."""
+def compile_dates() -> re.Pattern[str]:
+    """Compile a pattern of "january 7th" and "january the 7th", which are written "january 7"."""
     return re.compile(
-        rf"\b({'|'.join(spoken_english()['months'])})(?: the)? "
+        rf"\b({'|'.join(load_spoken_english()['months'])})(?: the)? "
         rf"([0-9]{{1,2}})(?:st|nd|rd|th)(?!\w)"
     )
 
@@ -143,16 +147,16 @@ _CENTS = re.compile(
 )
 
 
-def signs_as_words(text: str) -> str:
+def write_signs_as_words(text: str) -> str:
     """Write the signs of a lower-case English text as the words that are said for them, with
     `OVER` in fractions and `_APART` between numbers that must not be joined."""
     text = split_vulgar(text.replace(OVER, " ").replace(APART_MARK, " "), " ")
-    for pattern, new in _signs():
+    for pattern, new in _compile_signs():
         text = pattern.sub(new, text)
     return text
 
 
-def english_digits(text: str) -> str:
+def write_english_digits(text: str) -> str:
     """Write the numbers of lower-case English as digits: "nineteen eighty-four" is 1984, "20
     million" 20000000, "third" 3rd, "two and a half" 2.5, "a million and a half" 1500000, "three
     quarters" 3/4, "thirty-one point five percent" 31.5%, "five dollars" $5.
@@ -169,21 +173,21 @@ def english_digits(text: str) -> str:
 
 
 def mark_digits(text: str) -> str:
-    """Write numbers as `english_digits` does, but with `OVER` in fractions, which is kept when
+    """Write numbers as `write_english_digits` does, but with `OVER` in fractions, which is kept when
     punctuation is removed."""
-    pattern, normaliser = _english()
+    pattern, normaliser = _compile_numbers()
 
     def write_digits(match: re.Match[str]) -> str:
         words = re.split("[ -]+", match.group().replace(",", ""))
         return " ".join(normaliser.process_words(words))
 
-    digits = pattern.sub(write_digits, signs_as_words(text))
+    digits = pattern.sub(write_digits, write_signs_as_words(text))
     digits = _CENTS.sub(lambda match: f"{match[1]}.{match[3]:0>2}{match[2]}", digits)
-    return dates().sub(r"\1 \2", digits.replace(_APART, ""))
+    return compile_dates().sub(r"\1 \2", digits.replace(_APART, ""))
 
 
-def whisper_numbers() -> Any:
-    """Return Whisper's rules for English numbers, and correct those of transformers 5, which have
+def load_whisper_numbers() -> Any:
+    """Load Whisper's rules for English numbers, and correct those of transformers 5, which have
     "nineth" for "ninth"."""
     # Imported late: transformers takes a second, and Chinese does not need it.
     from transformers.models.whisper.english_normalizer import EnglishNumberNormalizer
@@ -194,23 +198,23 @@ def whisper_numbers() -> Any:
     return normaliser
 
 
-def _any_of(words: Iterable[str]) -> str:
-    """Return a pattern that matches any of the words, the longest first."""
+def _match_any(words: Iterable[str]) -> str:
+    """Write a pattern that matches any of the words, the longest first."""
     return "|".join(sorted(words, key=len, reverse=True))
 
 
 @lru_cache(1)
-def _english() -> tuple[re.Pattern[str], Any]:
-    """Return a pattern of numbers in words ("two million and five", "20 percent", "third"), and
-    Whisper's rules that turn them into digits."""
-    rules = whisper_numbers()
+def _compile_numbers() -> tuple[re.Pattern[str], Any]:
+    """Compile a pattern of numbers in words ("two million and five", "20 percent", "third"); return
+    it with Whisper's rules that turn them into digits."""
+    rules = load_whisper_numbers()
     cardinals = {*rules.ones, *rules.tens, *rules.multipliers, "zero"}
     ordinals = {*rules.ones_suffixed, *rules.tens_suffixed, *rules.multipliers_suffixed}
-    any_cardinal = _any_of(cardinals)
-    any_ordinal = _any_of(ordinals)  # or a plural, such as "twenties"
-    any_multiplier = _any_of(rules.multipliers)
+    any_cardinal = _match_any(cardinals)
+    any_ordinal = _match_any(ordinals)  # or a plural, such as "twenties"
+    any_multiplier = _match_any(rules.multipliers)
     # the words behind "point"
-    any_decimal = _any_of({*rules.ones, *rules.tens, "zero", "oh", "o"})
+    any_decimal = _match_any({*rules.ones, *rules.tens, "zero", "oh", "o"})
     # "1,000", "20", "3.5"
     digits = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:\.\d+)?"
     # "percent", "dollars"

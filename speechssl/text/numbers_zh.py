@@ -94,7 +94,7 @@ def prepare_signs(text: str) -> str:
     return _YAO.sub("一", _GROUPED.sub("", split_vulgar(text, "又")))
 
 
-def signs_as_words(text: str) -> str:
+def write_signs_as_words(text: str) -> str:
     """Write the signs of a Chinese text in lower case as the words that are said for them: -5
     becomes 负5, €5 becomes 5欧元."""
     for pattern, new in _SIGNS:
@@ -102,7 +102,7 @@ def signs_as_words(text: str) -> str:
     return text
 
 
-def chinese_digits(text: str) -> str:
+def write_chinese_digits(text: str) -> str:
     """Write the numbers of simplified Chinese as digits: 三千零二十四 and 3千零24 become 3024, 三点五
     becomes 3.5, 两 becomes 2, 廿一 becomes 21, 贰佰 becomes 200.
 

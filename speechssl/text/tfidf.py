@@ -14,13 +14,13 @@ NGRAM = 3  # units or letters in a term: the best of 1 to 8 on the development s
 Terms = Sequence[Hashable]
 
 
-def ngrams(symbols: Terms, n: int) -> list[Hashable]:
+def list_ngrams(symbols: Terms, n: int) -> list[Hashable]:
     """List every n symbols in a row; an empty list where there are fewer."""
     return list(zip(*(symbols[i:] for i in range(n)), strict=False))
 
 
 def tfidf(queries: Sequence[Terms], documents: Sequence[Terms]) -> np.ndarray:
-    """Return the cosine of every query and document, (Q, P): 0 where they share no term. Their
+    """Compute the cosine of every query and document, (Q, P): 0 where they share no term. Their
     vectors are term counts times inverse document frequencies, with scikit-learn's defaults."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # slow to import
 

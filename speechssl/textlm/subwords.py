@@ -21,7 +21,7 @@ from torch import nn
 
 from speechssl.errors import InputError
 from speechssl.synth.synthesisers import pronounce
-from speechssl.text.chinese import syllable_parts
+from speechssl.text.chinese import split_syllables
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -86,7 +86,7 @@ def make_subword_units(
         if token_id not in special and pattern.fullmatch(text.lower()):
             texts[token_id] = text
     if kind == "pinyin":  # initial, final and tone of each character
-        units_of_token = {token_id: syllable_parts(text) for token_id, text in texts.items()}
+        units_of_token = {token_id: split_syllables(text) for token_id, text in texts.items()}
     else:  # phones of American English; a piece of a word is pronounced as if it were a word
         phones = pronounce(list(texts.values()), "en-us")
         units_of_token = dict(zip(texts, phones, strict=True))

@@ -40,7 +40,7 @@ from speechssl.artifacts import (
 )
 from speechssl.audio import SAMPLE_RATE, format_length, header_duration, read_audio
 from speechssl.data.files import hash_recording
-from speechssl.data.recordings import Recording, list_recordings, source_card
+from speechssl.data.recordings import Recording, describe_split, list_recordings
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, make_printable, report_set_aside
 from speechssl.results import describe_range
@@ -89,7 +89,7 @@ def extract_units(o: Extract) -> dict[str, Any]:
     share = None if o.shard is None else parse_share(o.shard)
     out = o.out / o.split if o.split else o.out
     recordings = list_recordings(o.source, o.split, o.passages)
-    source = source_card(o.source, o.split, o.passages)
+    source = describe_split(o.source, o.split, o.passages)
     # "auto", not "cuda:2": this process sees one GPU only, and the machines of a cluster see others
     device = "cpu" if o.device == "cpu" else "auto"
     load = partial(load_extractor, o.encoder, o.codebook, o.precision, device, o.price)

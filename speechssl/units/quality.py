@@ -24,7 +24,7 @@ from speechssl.artifacts import write_json
 from speechssl.audio import read_audio
 from speechssl.augment import Distorter, parse_condition
 from speechssl.data.files import detect_delimiter, parse_number, read_csv, read_header
-from speechssl.data.recordings import Recording, audio_id, list_recordings
+from speechssl.data.recordings import Recording, list_recordings, make_audio_id
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import single_threaded
 from speechssl.errors import InputError, report_set_aside
@@ -150,7 +150,7 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
             raise InputError(f"{place} has no {', '.join(lacking)}; complete every line")
         audio = line["audio"]
         check_inside(path.parent, audio, place)
-        name = line.get("id") or audio_id(audio)
+        name = line.get("id") or make_audio_id(audio)
         if name in by_id:
             raise InputError(f"{place} has {name} again; give every recording an id of its own")
         group = line.get("group") or path.stem

@@ -34,7 +34,7 @@ from .conftest import noise
 
 HOP, RECEPTIVE = 320, 400  # samples
 GRID = FrameGrid(16_000, HOP, RECEPTIVE)
-ENGLISH = CtcVocabulary.english().symbols
+ENGLISH = CtcVocabulary.make_english().symbols
 
 
 def make_aligner_and_audio(path, symbols=ENGLISH, separator="|"):
@@ -94,7 +94,7 @@ def test_words_keep_their_spelling_and_get_the_frames_of_their_symbols(
     aligner, samples = make_aligner_and_audio(path, symbols, separator)
     alignment = aligner.align(samples, list(frames))
     assert {word.text: frames_of(word) for word in alignment.words} == frames
-    assert alignment.confidence() > 0.99
+    assert alignment.measure_confidence() > 0.99
 
 
 @pytest.mark.parametrize("said", ["nineteen|eighty|four", "tokyo"])
@@ -104,7 +104,7 @@ def test_words_that_cannot_be_spelt_get_the_time_in_which_they_are_said(said, un
     stop = 5 + len(said)
     for words in (["in", "1984", "by"], ["in", "$1,984", "東京", "by"]):
         alignment = aligner.align(samples, words)
-        assert alignment.confidence() > 0.5
+        assert alignment.measure_confidence() > 0.5
         frames = [frames_of(word) for word in alignment.words]
         assert (frames[0], frames[-1]) == ((2, 4), (stop + 1, stop + 4))
         # the separators may be taken for symbols of the number
@@ -122,7 +122,7 @@ def test_each_of_two_gaps_gets_its_own_time_and_the_words_between_keep_theirs(un
         path += text
     aligner, samples = make_aligner_and_audio(path + "_")
     alignment = aligner.align(samples, "he paid $3 or 90% of it".split())
-    assert alignment.confidence() > 0.5
+    assert alignment.measure_confidence() > 0.5
     frames = [frames_of(word) for word in alignment.words]
     for i in (0, 1, 3, 5, 6):  # the words that can be spelt
         assert frames[i] == said_frames[i]
@@ -134,19 +134,19 @@ def test_each_of_two_gaps_gets_its_own_time_and_the_words_between_keep_theirs(un
 @pytest.mark.parametrize(("text", "share"), [("臺灣の北京", 4 / 5), ("1984", 1.0), ("Taipei", 0.0)])
 def test_the_share_of_letters_that_can_be_spelt(text, share):
     aligner, _ = make_aligner_and_audio("_", ("<blank>", *"台湾北京"), separator="")
-    assert aligner.spellable_share(text) == share
+    assert aligner.measure_spellable_share(text) == share
 
 
 def test_words_that_are_not_spoken_have_no_confidence_and_their_neighbours_keep_theirs():
     aligner, samples = make_aligner_and_audio("__the__|_cat__|_sat_|_on_|the_mat_|" * 3)
     right = ["the", "cat", "sat", "on", "the", "mat"]
-    assert aligner.align(samples, right * 3).confidence() > 0.5
+    assert aligner.align(samples, right * 3).measure_confidence() > 0.5
     # the last one is spoken, but leaves out much that is spoken
     for wrong in (["dogs", "never", "bark", "loudly"], ["the", "cat"]):
-        assert aligner.align(samples, wrong).confidence() < 0.1
+        assert aligner.align(samples, wrong).measure_confidence() < 0.1
     alignment = aligner.align(samples, [*right, "xylo", "phone", "quux", "jazz", *right])
-    assert alignment.confidence(first=0, last=5) > 0.5
-    assert alignment.confidence(first=6, last=9) < 0.1
+    assert alignment.measure_confidence(first=0, last=5) > 0.5
+    assert alignment.measure_confidence(first=6, last=9) < 0.1
 
 
 def test_a_text_with_more_symbols_than_frames_is_refused():
@@ -224,7 +224,7 @@ def test_a_whisper_checkpoint_aligns_with_its_own_attention(whisper_folder):
     alignment = aligner.align(noise(3), words)
     assert [w.text for w in alignment.words] == words
     assert alignment.symbols.min() > 0
-    assert 0 <= alignment.confidence() < 1
+    assert 0 <= alignment.measure_confidence() < 1
     assert all(0 <= w.start < w.end <= 3 for w in alignment.words)
     starts = [w.start for w in alignment.words]
     assert starts == sorted(starts)
@@ -251,7 +251,7 @@ class EvenAligner:
     def __init__(self):
         self.seen = []  # the words of every call
 
-    def spellable_share(self, text):
+    def measure_spellable_share(self, text):
         return sum(c.isascii() for c in text) / len(text)
 
     def align(self, samples, words):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.cascade.decode import BeamDecoder, BeamOptions
-from speechssl.cascade.model import BLANK, BLANK_NAME, CtcVocabulary, greedy_decode
+from speechssl.cascade.model import BLANK, BLANK_NAME, CtcVocabulary, decode_greedily
 from speechssl.cascade.ngrams import (
     BEGIN,
     END,
@@ -32,7 +32,7 @@ def next_words(model):
 
 
 def total_probability(model, context):
-    return sum(10 ** model.log_prob(context, i) for i in next_words(model))
+    return sum(10 ** model.compute_log_prob(context, i) for i in next_words(model))
 
 
 def sentence_log_prob(model, words):
@@ -40,8 +40,8 @@ def sentence_log_prob(model, words):
     context, log_prob = model.start, 0.0
     for word in (*words, END):
         number = model.numbers.get(word, model.numbers[UNKNOWN])
-        log_prob += model.log_prob(context, number)
-        context = model.after(context, number)
+        log_prob += model.compute_log_prob(context, number)
+        context = model.extend_context(context, number)
     return log_prob
 
 
@@ -57,7 +57,9 @@ def test_probabilities_add_up_to_1_after_any_context(sentences, order, data):
     context = tuple(data.draw(st.lists(words, max_size=order - 1)))
     assert total_probability(model, context) == pytest.approx(1, abs=1e-5)
     assert total_probability(model, model.start) == pytest.approx(1, abs=1e-5)
-    assert min(model.log_prob(context, i) for i in next_words(model)) > -20  # none is forbidden
+    assert (
+        min(model.compute_log_prob(context, i) for i in next_words(model)) > -20
+    )  # none is forbidden
 
 
 def test_a_bigram_by_hand():
@@ -72,7 +74,7 @@ def test_a_bigram_by_hand():
     unigrams = {word: (n - word_discount) / 5 + uniform for word, n in before.items()}
 
     def probability(first, second):
-        return 10 ** model.log_prob((model.numbers[first],), model.numbers[second])
+        return 10 ** model.compute_log_prob((model.numbers[first],), model.numbers[second])
 
     for (first, second), count in counts.items():
         followers = [n for (word, _), n in counts.items() if word == first]
@@ -196,7 +198,7 @@ def test_a_wide_beam_finds_the_best_of_all_texts(vocabulary, texts, seed):
     assert decoder.decode(log_probs) == (" " if vocabulary.separator else "").join(best)
 
 
-ENGLISH = CtcVocabulary.english()
+ENGLISH = CtcVocabulary.make_english()
 
 
 def spell_out(text, place, letter):
@@ -218,7 +220,7 @@ SENTENCES += ["light the fire", "right now", "on the right"]
 def test_the_language_model_decides_what_sounds_alike():
     text = "turn on the light"
     log_probs = spell_out(text, place=text.index("light"), letter="r")
-    assert greedy_decode(log_probs, ENGLISH) == "turn on the right"
+    assert decode_greedily(log_probs, ENGLISH) == "turn on the right"
     for training_texts, last_word in ((SENTENCES, "light"), (["turn on the right"], "right")):
         decoder = BeamDecoder(train_ngram(training_texts), ENGLISH)
         assert decoder.decode(log_probs) == f"turn on the {last_word}"

@@ -14,13 +14,13 @@ from speechssl.cascade.model import (
     CtcVocabulary,
     HeadShape,
     align_spans,
-    greedy_spans,
+    find_greedy_spans,
     run_lstm,
 )
 from speechssl.timing import FrameGrid
 
 GRID = FrameGrid(16_000, hop=320, receptive=400)
-ENGLISH = CtcVocabulary.english()
+ENGLISH = CtcVocabulary.make_english()
 WIDTH = 8  # of hidden states
 
 
@@ -101,7 +101,7 @@ def test_the_greedy_path_is_the_alignment_of_its_own_text():
     def as_tuples(spans):
         return [(s.token, s.start, s.end, s.score) for s in spans]
 
-    spans = greedy_spans(log_probs)
+    spans = find_greedy_spans(log_probs)
     aligned = align_spans(log_probs, [span.token for span in spans])
     assert as_tuples(aligned) == as_tuples(spans)
     assert as_tuples(torchaudio.functional.merge_tokens(path, scores, 0)) == as_tuples(spans)

@@ -78,7 +78,7 @@ def test_a_head_on_all_hidden_states_learns_their_weights_without_a_bad_recordin
     assert float(trained.head.weights.detach().abs().max()) > 0  # they began at 0
     loaded = CtcRecogniser.load(out, encoder)
     samples = np.random.default_rng(0).normal(0, 0.1, 8_000).astype(np.float32)
-    assert torch.equal(loaded.log_probs(samples), trained.log_probs(samples))
+    assert torch.equal(loaded.compute_log_probs(samples), trained.compute_log_probs(samples))
     message = "made from other inputs .options.layer differs"
     refused(message, train_head, corpus, encoder, out, head_options(layer="2"))
     other_encoder = load_encoder(hubert_folder("group"))
@@ -144,7 +144,7 @@ def test_an_ngram_knows_the_training_texts_and_cascade_ctc_decodes_with_it(
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():
-    assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.english()) == (
+    assert spell("Don't  GO -- it's 3 naïve words!", CtcVocabulary.make_english()) == (
         "don't go it's nave words"
     )
     assert spell("你好，吗", CtcVocabulary.from_symbols(["你好吗"])) == "你 好 吗"

@@ -50,6 +50,6 @@ def test_doctor_names_packages_engine_models_and_what_is_missing(
 
 
 def test_another_version_than_is_needed_is_named() -> None:
-    assert doctor.why_unmet("numpy>=2") == ""
-    assert doctor.why_unmet("numpy<1").endswith("is installed")
-    assert doctor.why_unmet("no-such-package") == "not installed"
+    assert doctor.explain_unmet("numpy>=2") == ""
+    assert doctor.explain_unmet("numpy<1").endswith("is installed")
+    assert doctor.explain_unmet("no-such-package") == "not installed"

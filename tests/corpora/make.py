@@ -31,7 +31,7 @@ from speechssl.audio import SAMPLE_RATE, resample, write_clip
 from speechssl.cli import script
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
-from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, speakers
+from speechssl.synth.minisqa import PAUSE, TextQuestion, generate_passage, list_split_voices
 from speechssl.synth.synthesisers import Spoken, Voice, speak
 
 # language -> (the full stop, the string between sentences)
@@ -107,7 +107,7 @@ def invent(
     for index in range(count):
         text = generate_passage(language, split, index, seed, questions, unanswerable=0.0)
         rng = random.Random(f"miniature {language} {split} {index} {seed}")
-        voices = speakers(language, split)
+        voices = list_split_voices(language, split)
         voice, *other_voices = rng.sample(voices, k=len(voices))
         written = tuple(s[0].upper() + s[1:] + stop for s in text.sentences)
         invented = []

@@ -11,7 +11,7 @@ import pytest
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.cli import main
-from speechssl.data.records import load_corpus, synthetic_note
+from speechssl.data.records import load_corpus, read_synthetic_note
 
 from .make import CORPORA, Miniature, make_miniature
 
@@ -38,7 +38,7 @@ def miniatures(tmp_path_factory):
 def test_a_miniature_is_prepared_and_marked_as_invented(name, miniatures, tmp_path, capsys):
     out = tmp_path / "corpus"
     assert main(["prepare", name, str(miniatures[name]), str(out)]) == 0
-    note = synthetic_note(out)
+    note = read_synthetic_note(out)
     assert "an invented miniature" in note.lower()
     assert ("its recordings spoken by espeak-ng" in note) == CORPORA[name].has_recordings
     assert "published counts do not apply" in capsys.readouterr().out

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import read_csv, safe_name
+from speechssl.data.files import make_safe_name, read_csv
 from speechssl.data.prepare import join, write_joined
-from speechssl.data.recordings import list_recordings, sample_recordings, source_card
+from speechssl.data.recordings import describe_split, list_recordings, sample_recordings
 from speechssl.data.records import data_hash
 
 from ..files import refused, untouched
@@ -20,9 +20,9 @@ from ..test_audio import noise
 
 
 def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
-    assert safe_name("tpo_1-lecture_2") == "tpo_1-lecture_2"
+    assert make_safe_name("tpo_1-lecture_2") == "tpo_1-lecture_2"
     names = ["a/b", "a_b", "A_b", "../a", ".", "", "x" * 300, "問題", "問題二", "a b", "\ud800"]
-    files = [safe_name(n) for n in names]
+    files = [make_safe_name(n) for n in names]
     assert len(set(map(str.lower, files))) == len(names)
     for file in files:
         assert "/" not in file
@@ -43,7 +43,7 @@ def test_pieces_of_one_rate_are_the_whole_resampled_once(rate, lengths):
     assert joined.samples == len(samples) == ceil(sum(lengths) * SAMPLE_RATE / rate)
     assert joined.starts == tuple(Fraction(sum(lengths[:k]), rate) for k in range(len(lengths) + 1))
     for k, length in enumerate(lengths):
-        assert joined.length(k) == length / rate
+        assert joined.measure_piece(k) == length / rate
         assert joined.move_to_whole(k, 0.25) == float(joined.starts[k] + Fraction(1, 4))
 
 
@@ -115,7 +115,7 @@ def test_a_split_gives_passages_then_their_questions(mini_corpus):
     first = list_recordings(root, "train")[0]
     assert (first.path, first.seconds) == (root / "train/audio/p0.flac", 1.0)
     card = {"corpus": data_hash(root, "train"), "split": "train", "passages": 2}
-    assert source_card(root, "train", 2) == card
+    assert describe_split(root, "train", 2) == card
     refused("--split train", list_recordings, root)
     refused("no passages.jsonl.*train", list_recordings, root, "dev")
 

@@ -19,7 +19,7 @@ import pytest
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.nmsqa import parquet_rows, prepare_nmsqa, read_words
+from speechssl.data.nmsqa import prepare_nmsqa, read_parquet_rows, read_words
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
@@ -558,12 +558,12 @@ def test_every_published_time_of_dev_is_matched_with_a_text(shared):
     to end 1 s behind their last time, because the recordings are not here."""
     counts = Counter()
     rates = []  # characters a second of every answer
-    for r in parquet_rows(shared("nmsqa", "dev.parquet")):
+    for r in read_parquet_rows(shared("nmsqa", "dev.parquet")):
         if r.times:
             name = r.times[0].segment
             length = round((max(t.in_segment[1] for t in r.times) + 1) * SAMPLE_RATE)
             layout = nmsqa.PassageLayout((name,), Joined((length,), (SAMPLE_RATE,), length))
-            answers = nmsqa.spoken_answers(r, layout, lambda remark: counts.update([remark[0]]))
+            answers = nmsqa.time_answers(r, layout, lambda remark: counts.update([remark[0]]))
             rates += [len(a.text) / (a.end - a.start) for a in answers if a.start is not None]
     assert counts[nmsqa.CONFIRMED[0]] == 17_155
     assert not counts[nmsqa.OUTSIDE[0]]

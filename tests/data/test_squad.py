@@ -79,7 +79,7 @@ def test_answers_of_a_question_marked_impossible_are_left_out_and_named():
     report = PrepareReport("squad")
     records, _ = squad.make_records("dev", [paragraph(*marked)], squad.Style(), report)
     assert {q.answers for q in records.questions} == {()}
-    (found,) = report.to_json({"dev": records})["splits"]["dev"]["found"]
+    (found,) = report.summarise({"dev": records})["splits"]["dev"]["found"]
     assert found["what"] == "questions marked impossible that have answers"
     assert found["count"] == 7
     assert found["such_as"] == ["q0", "q1", "q2", "q3", "q4"]
@@ -165,7 +165,7 @@ def test_kept_and_set_aside_add_up(paragraphs, transcribed_passages, transcribed
         transcribed_passages=transcribed_passages, transcribed_questions=transcribed_questions
     )
     records, _ = squad.make_records("test", paragraphs, style, report)
-    facts = report.to_json({"test": records})["splits"]  # asserts that the counts add up
+    facts = report.summarise({"test": records})["splits"]  # asserts that the counts add up
     assert not paragraphs or facts["test"]["passages"]["read"] == len(paragraphs)
     ids = {p.id for p in records.passages}
     assert len(ids) == len(records.passages)

@@ -38,10 +38,10 @@ from speechssl.data.superb import (
     SILENCE,
     Slot,
     Turn,
+    list_speakers,
     load_labelled,
     load_set,
     load_trials,
-    speakers_of,
 )
 from speechssl.data.voicebank_demand import COUNTS as VOICEBANK_COUNTS
 from speechssl.data.voicebank_demand import prepare_voicebank_demand
@@ -525,7 +525,7 @@ def test_mixtures_have_two_speakers_and_two_sources(libri2mix, tmp_path):
     prepare_libri2mix(Libri2Mix(source=libri2mix, out=tmp_path / "out", tasks=["ss"]))
     data = load_set(tmp_path / "out/ss", "ss")
     mixture = data.splits["train"][0]
-    assert (mixture.id, speakers_of(mixture)) == ("1-2-3_4-5-6", ("1", "4"))
+    assert (mixture.id, list_speakers(mixture)) == ("1-2-3_4-5-6", ("1", "4"))
     folder = libri2mix / "wav16k/min/train-100"
     assert mixture.audio == str(folder / "mix_clean/1-2-3_4-5-6.wav")
     assert mixture.sources == tuple(str(folder / s / "1-2-3_4-5-6.wav") for s in ("s1", "s2"))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speechssl.data.superb import Turn, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import Turn, Utterance, UtteranceSet, group_recordings
 from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
@@ -43,19 +43,19 @@ def make_set(test, train=()):
 def test_superb_resamples_voices_and_a_mixture_belongs_to_both():
     data = make_set(make_utterances(*"abcde"), make_utterances("x", split="train"))
     alone = BootstrapUnits("voice", (("a",), ("b",), ("c",), ("d",), ("e",)))
-    assert recording_units(data, data.splits["test"]) == alone
+    assert group_recordings(data, data.splits["test"]) == alone
     known = make_set(make_utterances(*"abcde"), make_utterances("x+c", split="train"))
-    assert recording_units(known, known.splits["test"], "query").name == "query"
+    assert group_recordings(known, known.splits["test"], "query").name == "query"
     mixed = make_set(make_utterances("a+b", "b+c", "d+e"))
     both = BootstrapUnits("voice", (("a", "b"), ("b", "c"), ("d", "e")))
-    assert recording_units(mixed, mixed.splits["test"]) == both
+    assert group_recordings(mixed, mixed.splits["test"]) == both
     turns = tuple(Turn(s, 0.0, 1.0) for s in "abcba")
     talk = make_set(make_utterances("", turns=turns) + make_utterances("d+e", split="other"))
-    assert recording_units(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
+    assert group_recordings(talk, talk.splits["test"]).groups == (("a", "b", "c"), ("d", "e"))
     # silence has no speaker and is resampled by itself
     silent = (Utterance("s", "", 1.0, labels={"keyword": "_silence_"}),)
     data = make_set(make_utterances(*"abcda") + silent)
-    units = recording_units(data, data.splits["test"])
+    units = group_recordings(data, data.splits["test"])
     assert (units.name, len(set(units.groups))) == ("voice", 5)
 
 

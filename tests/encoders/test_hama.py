@@ -9,7 +9,7 @@ import torch
 
 from speechssl.encoders.hama import LAYERS, load_hama, phone_symbols
 from speechssl.encoders.load import load_encoder
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
 
 from ..files import refused
@@ -19,7 +19,7 @@ hama = pytest.importorskip("hama")
 
 @pytest.fixture(scope="module")
 def speech():
-    voice = speakers("en", "dev")[0]
+    voice = list_split_voices("en", "dev")[0]
     return read_aloud("The quick brown fox jumps over the lazy dog.", voice, "en").samples
 
 

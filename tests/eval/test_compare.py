@@ -206,7 +206,7 @@ def test_the_word_error_rate_counts_every_passage_once(tmp_path):
     lines.append(make_line(QUESTIONS_PER_PASSAGE, 1.0, errors=40))
     write_scores(tmp_path, "cascade-x", lines)
     (compared,) = compare(read_results([tmp_path]))
-    assert compared.get("cascade-x", CLEAN, WER).value == (10 + 40) / 200
+    assert compared.find_estimate("cascade-x", CLEAN, WER).value == (10 + 40) / 200
 
 
 # ---- what cannot be compared
@@ -217,9 +217,9 @@ def test_other_questions_are_refused_or_left_out(tmp_path):
     write_scores(tmp_path, "b", make_lines(0.5, seed=1, n=30))
     refused("different questions .30 in common.*--common", compare, read_results([tmp_path]))
     (in_common,) = compare(read_results([tmp_path]), common=True)
-    assert in_common.get("a", CLEAN).n == 30
+    assert in_common.find_estimate("a", CLEAN).n == 30
     (alone,) = compare(read_results([tmp_path], ["a"]))
-    assert alone.get("a", CLEAN).n == QUESTIONS
+    assert alone.find_estimate("a", CLEAN).n == QUESTIONS
 
 
 def test_what_cannot_be_compared_is_named(tmp_path):

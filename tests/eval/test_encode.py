@@ -10,12 +10,12 @@ from speechssl.audio import write_flac
 from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.eval.encode import (
-    FeatureStore,
     Job,
+    JsonStore,
     Recording,
+    deserialise,
     encode_recordings,
-    from_json,
-    to_json,
+    serialise,
 )
 from speechssl.speechbert.system import AudioWords
 from speechssl.timing import RunLength
@@ -35,7 +35,7 @@ FEATURES = st.recursive(PARTS, nested)
 
 @given(FEATURES)
 def test_features_come_back_as_they_were(features):
-    read = from_json(to_json(features))
+    read = deserialise(serialise(features))
     assert read == features
     assert type(read) is type(features)
 
@@ -44,10 +44,10 @@ def test_transcripts_units_and_codes_come_back(tmp_path):
     words = Transcript((TimedWord("one", 0.1, 0.5, 0.9), TimedWord("two", 0.5, 0.9, 0.8)), "")
     units = RunLength(np.array([3, 1]), np.array([2, 5]))
     codes = AudioWords(np.ones((2, 3), np.float32), np.array([0.0, 0.1]), np.array([0.1, 0.2]))
-    store = FeatureStore(tmp_path / "a", "x")
+    store = JsonStore(tmp_path / "a", "x")
     for name, features in (("words", words), ("units", units), ("codes", codes)):
         store.add(name, features)
-    read = FeatureStore(tmp_path / "a", "x").features
+    read = JsonStore(tmp_path / "a", "x").features
     assert read["words"] == words
     assert read["units"].units.tolist() == [3, 1]
     assert read["units"].lengths.tolist() == [2, 5]
@@ -59,14 +59,14 @@ def test_transcripts_units_and_codes_come_back(tmp_path):
     "kind", [["os", "system"], ["speechssl.artifacts", "write_text"], ["speechssl.nowhere", "X"]]
 )
 def test_a_line_that_names_another_class_than_features_is_refused(tmp_path, kind):
-    store = FeatureStore(tmp_path / "a", "x")
+    store = JsonStore(tmp_path / "a", "x")
     store.add("a", 1)
     with pytest.MonkeyPatch.context() as patch:
         line = {"class": kind, "fields": ["true"]}
-        patch.setattr("speechssl.eval.encode.to_json", lambda _: line)
+        patch.setattr("speechssl.eval.encode.serialise", lambda _: line)
         store.add("b", 2)
     with pytest.raises((ValueError, ImportError)):
-        FeatureStore(store.path, "x")
+        JsonStore(store.path, "x")
 
 
 def test_a_killed_run_goes_on_with_the_next_recording(tmp_path):
@@ -85,7 +85,7 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path):
             encoded.append(record)
             return {"mean": round(float(np.mean(samples)), 1)}
 
-        store = FeatureStore(tmp_path / "a", "x")
+        store = JsonStore(tmp_path / "a", "x")
         job = Job("a", encode, [r.name for r in recordings], needs_audio=True, store=store)
         clean = parse_condition("clean")
         outputs = encode_recordings([job], recordings, clean, Distorter(), 1, "encoding")["a"]
@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on_with_the_next_recording(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run(stop="r4")
-    stored = FeatureStore(tmp_path / "a", "x").features.keys()
+    stored = JsonStore(tmp_path / "a", "x").features.keys()
     assert stored
     encoded.clear()
     means = run()

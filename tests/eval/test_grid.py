@@ -56,7 +56,7 @@ def write_recordings(folder, count):
 class UnfrozenMixtures(Distorter):
     """This stand-in for `FrozenMixtures` makes the noise when a recording is encoded."""
 
-    def made_from(self, condition, utterances):
+    def hash_mixtures(self, condition, utterances):
         """Return the sources of the noise, in the place of a hash of the mixtures."""
         return [list(source) for source in self.sources(condition)]
 
@@ -230,7 +230,7 @@ def test_a_classification_task_is_evaluated(labelled, encoder, tmp_path):
 
 
 def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path):
-    vocabulary = CtcVocabulary.english()
+    vocabulary = CtcVocabulary.make_english()
     shape = HeadShape(
         width=encoder.width,
         symbols=len(vocabulary),

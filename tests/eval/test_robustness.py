@@ -194,15 +194,15 @@ KS, ASR, UNITS = ("ks", "acc"), ("asr", "wer"), ("units", "unit_error")
 
 def test_losses_and_shares_by_hand():
     grid = make_grid(EXAMPLE)
-    assert grid.loss(KS, "base", UNSEEN).value == pytest.approx(40)
-    assert grid.loss(ASR, "base", UNSEEN).value == pytest.approx(40)
-    assert grid.gain(ASR, "new", UNSEEN).value == pytest.approx(20)
+    assert grid.measure_loss(KS, "base", UNSEEN).value == pytest.approx(40)
+    assert grid.measure_loss(ASR, "base", UNSEEN).value == pytest.approx(40)
+    assert grid.measure_gain(ASR, "new", UNSEEN).value == pytest.approx(20)
     # it loses 10 points of its own 85, where the baseline loses 40
-    assert grid.removed(KS, "new", UNSEEN).value == pytest.approx(75)
+    assert grid.measure_removed(KS, "new", UNSEEN).value == pytest.approx(75)
     # it is 15 points below the baseline's 90 in clean speech, where the baseline loses 40
-    assert grid.recovered(KS, "new", UNSEEN).value == pytest.approx(62.5)
-    assert grid.removed(ASR, "new", UNSEEN).value == pytest.approx(75)
-    assert grid.recovered(ASR, "new", UNSEEN).value == pytest.approx(50)
+    assert grid.measure_recovered(KS, "new", UNSEEN).value == pytest.approx(62.5)
+    assert grid.measure_removed(ASR, "new", UNSEEN).value == pytest.approx(75)
+    assert grid.measure_recovered(ASR, "new", UNSEEN).value == pytest.approx(50)
 
 
 def average_in_unseen_noise(scores):
@@ -246,7 +246,7 @@ def test_an_encoder_that_collapsed_gains_nothing_by_its_units():
     classifies nothing."""
     collapsed = EXAMPLE | {("units", "unit_error", "new"): {CLEAN: 0.0, SEEN: 0.0, UNSEEN: 0.0}}
     collapsed |= {("ks", "acc", "new"): {CLEAN: 0.1, SEEN: 0.1, UNSEEN: 0.1}}
-    assert make_grid(collapsed).removed(UNITS, "new", UNSEEN).value == pytest.approx(100)
+    assert make_grid(collapsed).measure_removed(UNITS, "new", UNSEEN).value == pytest.approx(100)
     with_units, _ = average_in_unseen_noise(collapsed)
     without_units, _ = average_in_unseen_noise(
         {key: scores for key, scores in collapsed.items() if key[0] != "units"}
@@ -314,10 +314,10 @@ def test_shares_agree_where_both_are_equally_good_in_clean_speech(
     }
     grid = make_grid(scores, resamples=20)
     base_loss = abs(base_clean - base_noisy)
-    removed = grid.removed(task, "new", SEEN).value
-    recovered = grid.recovered(task, "new", SEEN).value
+    removed = grid.measure_removed(task, "new", SEEN).value
+    recovered = grid.measure_recovered(task, "new", SEEN).value
     assert removed - recovered == pytest.approx(100 * sign * (base_clean - new_clean) / base_loss)
     assert recovered == pytest.approx(100 * sign * (new_noisy - base_noisy) / base_loss)
-    assert recovered >= 0 or grid.gain(task, "new", SEEN).value < 0
-    loss = grid.loss(task, "new", SEEN).value
+    assert recovered >= 0 or grid.measure_gain(task, "new", SEEN).value < 0
+    loss = grid.measure_loss(task, "new", SEEN).value
     assert loss == pytest.approx(100 * sign * (new_clean - new_noisy))

@@ -21,7 +21,7 @@ from speechssl.multiple_choice.data import (
 from speechssl.multiple_choice.model import (
     ChoiceModel,
     ChoiceReader,
-    log_sum_of_sets,
+    sum_over_sets,
 )
 from speechssl.multiple_choice.options import ChoiceOptions
 from speechssl.options import TrainingOptions
@@ -100,7 +100,7 @@ def test_a_combination_lies_within_the_evidence_and_a_window_that_is_read_twice_
     evidence = torch.randn(2, 3, 5, 2, generator=torch.Generator().manual_seed(0))
 
     def combine(evidence):
-        return model.scores(evidence, torch.ones(evidence.shape[:3], dtype=torch.bool))
+        return model.combine_evidence(evidence, torch.ones(evidence.shape[:3], dtype=torch.bool))
 
     scores = combine(evidence)
     assert (evidence[..., 0].amin(-1) <= scores).all()
@@ -127,7 +127,7 @@ def test_the_sum_over_sets_is_that_over_all_of_them(values, data):
     size = data.draw(st.integers(1, len(values)))
     scores = torch.tensor([values], dtype=torch.float64)
     sums = [sum(subset) for subset in combinations(values, size)]
-    log_sum = float(log_sum_of_sets(scores, torch.tensor([size])))
+    log_sum = float(sum_over_sets(scores, torch.tensor([size])))
     assert log_sum == pytest.approx(np.logaddexp.reduce(sums), abs=1e-9)
 
 

@@ -13,7 +13,7 @@ from speechssl.encoders.load import load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Distortion, Phones
 from speechssl.pretrain.phones import NoisyStudent, load_start, train_phones
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
 from speechssl.training import last_checkpoint
 from speechssl.units.codebook import load_codebook
@@ -31,7 +31,7 @@ TRAINING = TrainingOptions(
 
 def synthesise(number):
     """Synthesise one of SENTENCES. Returns samples (N,)."""
-    voice = speakers("en", "dev")[number]
+    voice = list_split_voices("en", "dev")[number]
     return read_aloud(SENTENCES[number], voice, "en").samples
 
 

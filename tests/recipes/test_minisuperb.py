@@ -17,13 +17,13 @@ from speechssl.data.superb import (
     DOCUMENTS,
     SPLITS,
     SPLITS_OF,
+    list_speakers,
     load_labelled,
     load_set,
     load_trials,
-    speakers_of,
 )
 from speechssl.signal import active_level, rms_level
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.synthesisers import Voice, speak
 
 from ..files import contents, read_lines
@@ -104,7 +104,7 @@ def test_voices_and_open_sentences_of_the_test_are_not_those_of_training(task):
         recordings = minisuperb.sample_recordings(task, split, count=24, seed=0)
         utterances = [part for recording in recordings for part in list_utterances(recording)]
         voices = {utterance.voice.name for utterance in utterances}
-        assert voices <= {voice.name for voice in speakers("en", split)}
+        assert voices <= {voice.name for voice in list_split_voices("en", split)}
         texts[split] = {utterance.text for utterance in utterances}
     if task not in ("ks", "ic", "sf"):  # all splits have the same words
         assert not texts["train"] & texts["test"]
@@ -168,10 +168,10 @@ def test_recordings_are_as_long_as_their_lines_say(corpus, task):
 
 @pytest.mark.slow
 def test_conversations_are_of_two_voices_of_their_split(corpus):
-    voices = {voice.name for voice in speakers("en", "test")}
+    voices = {voice.name for voice in list_split_voices("en", "test")}
     for utterance in load_set(corpus / "sd", "sd").splits["test"]:
-        assert len(speakers_of(utterance)) == 2
-        assert set(speakers_of(utterance)) <= voices
+        assert len(list_speakers(utterance)) == 2
+        assert set(list_speakers(utterance)) <= voices
 
 
 @pytest.mark.slow

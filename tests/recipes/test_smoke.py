@@ -24,7 +24,7 @@ from speechssl.data.records import load_corpus
 from speechssl.encoders.load import load_encoder
 from speechssl.results import read_rows
 from speechssl.superb.options import ORDER
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
 from speechssl.units.codebook import load_codebook
 
@@ -382,7 +382,7 @@ def write_sentences(folder):
     Returns their folder."""
     (folder / "audio").mkdir(parents=True)
     rows = ["id\tspeaker\tage\tgender\ttext"]
-    for number, voice in enumerate(speakers("en", "train")[:9]):
+    for number, voice in enumerate(list_split_voices("en", "train")[:9]):
         for text in ("WE CALL IT BEAR", "NOBODY WROTE THE LETTER"):
             rows.append(f"{number}{text[0]}\t{number:04d}\t20\tf\t{text}")
             samples = read_aloud(text.lower(), voice, "en").samples

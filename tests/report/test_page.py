@@ -44,12 +44,12 @@ def example(**changes):
     seconds = 4.0
     gold = listening.Lane(
         system=None,
-        regions=(listening.region(1.0, 2.0, seconds),),
+        regions=(listening.make_region(1.0, 2.0, seconds),),
         pieces=("He read ", "a book", "."),
     )
     dual = listening.Lane(
         system="dual",
-        regions=(listening.region(1.0, 1.5, seconds),),
+        regions=(listening.make_region(1.0, 1.5, seconds),),
         pieces=None,
         ff1=66.7,
         confidence=0.61,
@@ -60,7 +60,7 @@ def example(**changes):
         "question_audio": b"not really sound",
         "passage_audio": b"not really sound",
         "seconds": seconds,
-        "envelope": listening.envelope(late_tone(), 50),
+        "envelope": listening.compute_envelope(late_tone(), 50),
         "lanes": (gold, dual),
         "condition": "Clean speech",
     }

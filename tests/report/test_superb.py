@@ -5,7 +5,7 @@ import pytest
 
 from speechssl import results
 from speechssl.report.superb import tabulate_published_scores
-from speechssl.report.superb_figures import MOST_CLASSES, deviate, share_confusions
+from speechssl.report.superb_figures import MOST_CLASSES, compute_deviates, share_confusions
 
 
 def test_units_directions_and_decimals_of_the_metrics():
@@ -29,8 +29,8 @@ def test_published_scores_are_those_of_measured_metrics():
 
 
 def test_det_axes_are_normal_deviates():
-    assert deviate([0.5, 0.1]) == pytest.approx([0, -1.2816], abs=1e-4)
-    assert np.isfinite(deviate([0.0, 1.0])).all()
+    assert compute_deviates([0.5, 0.1]) == pytest.approx([0, -1.2816], abs=1e-4)
+    assert np.isfinite(compute_deviates([0.0, 1.0])).all()
 
 
 def test_cells_are_percent_of_the_truth():

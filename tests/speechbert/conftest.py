@@ -39,7 +39,7 @@ def corpus(mini_corpus, text_encoder, tokenizer, monkeypatch):
 def recogniser(encoder):
     """An untrained recogniser, with weights such that it writes a few random words."""
     torch.manual_seed(0)
-    vocabulary = CtcVocabulary.english()
+    vocabulary = CtcVocabulary.make_english()
     head = CtcHead(HeadShape(width=32, symbols=len(vocabulary), projection=8, lstm_width=8))
     with torch.no_grad():
         head.output.weight.mul_(30)

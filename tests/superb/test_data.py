@@ -14,8 +14,8 @@ from speechssl.superb.data import (
     CachedLoader,
     OnlineLoader,
     cache_states,
+    crop_randomly,
     list_split_recordings,
-    random_crops,
 )
 
 
@@ -39,7 +39,7 @@ def test_the_cache_gives_the_batch_of_the_encoder(data, encoder, tmp_path, poole
     assert cached.shape == (3, 32)  # hidden states and their width
     assert online.shape == (3, 32)
     utterances = data.splits["train"][3:6]
-    batch, expected = cached.batch(utterances), online.batch(utterances)
+    batch, expected = cached.make_batch(utterances), online.make_batch(utterances)
     assert batch.utterances == utterances
     assert expected.utterances == utterances
     # frames are cached in bf16, means in fp32
@@ -64,7 +64,7 @@ def test_crops_are_consecutive_frames_from_any_start():
     torch.manual_seed(0)
     first_starts = set()
     for _ in range(200):
-        crops, starts = random_crops(make_numbered_batch(12, 5, 3), frames=5)
+        crops, starts = crop_randomly(make_numbered_batch(12, 5, 3), frames=5)
         assert crops.states.shape == (3, 2, 5, 1)
         assert crops.lengths.tolist() == [5, 5, 3]
         assert starts[1:] == [0, 0]

@@ -93,7 +93,7 @@ def test_the_best_attempt_is_chosen(attempts, metric, own_rate, best):
 @given(st.integers(1, 50), st.integers(1, 8), st.booleans(), st.integers(0, 3))
 def test_the_batches_of_an_epoch_have_every_utterance_at_most_once(count, size, by_length, seed):
     utterances = [Utterance(str(i), "x", 1.0 + i % 7) for i in range(count)]
-    stream = train.shuffled_batches(utterances, size, seed, by_length)
+    stream = train.draw_shuffled_batches(utterances, size, seed, by_length)
     size = min(size, count)
     batches = count // size  # an incomplete last batch is left out
     epoch = [next(stream) for _ in range(batches)]

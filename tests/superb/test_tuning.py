@@ -14,7 +14,7 @@ from speechssl.augment.training import parse_distortions
 from speechssl.data.superb import load_labelled, load_set
 from speechssl.encoders.load import load_encoder
 from speechssl.pretrain.options import Adversary
-from speechssl.superb.data import HeadSettings, OnlineLoader, encoder_card
+from speechssl.superb.data import HeadSettings, OnlineLoader, describe_encoder
 from speechssl.superb.options import HeadTraining
 from speechssl.superb.tasks.classification import Classification
 from speechssl.superb.tasks.transcription import Phones
@@ -86,7 +86,7 @@ def phones(tmp_path, encoder):
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_the_head_reads_the_hidden_states_of_each_recording_alone(make_run, phones, norm):
-    trainer = make_run(norm=norm, task=phones, training=FINETUNED).trainer()
+    trainer = make_run(norm=norm, task=phones, training=FINETUNED).make_trainer()
     trainer.models.eval()
     batch, means = trainer.encode(prepare_batch(trainer))
     assert batch.states.requires_grad
@@ -102,7 +102,7 @@ def test_the_head_reads_the_hidden_states_of_each_recording_alone(make_run, phon
 
 def test_the_upstream_is_trained_at_a_tenth_of_the_heads_rate(make_run):
     """Adam's first step moves a weight by its learning rate, whatever its gradient."""
-    trainer = make_run(training=FINETUNED, distort=NOISE, adversary=ADVERSARY).trainer()
+    trainer = make_run(training=FINETUNED, distort=NOISE, adversary=ADVERSARY).make_trainer()
     before = copy.deepcopy(trainer.models.state_dict())
     assert trainer.update(prepare_batch(trainer), step=1)
     moves = {}
@@ -118,7 +118,7 @@ def test_the_upstream_is_trained_at_a_tenth_of_the_heads_rate(make_run):
 
 @pytest.mark.slow
 def test_the_upstream_gets_the_reversed_gradient_of_the_domain_classifier(make_run):
-    trainer = make_run(training=FINETUNED, distort=NOISE, adversary=ADVERSARY).trainer()
+    trainer = make_run(training=FINETUNED, distort=NOISE, adversary=ADVERSARY).make_trainer()
     waves = prepare_batch(trainer)
     domains = torch.tensor([future.result()[1] for future in waves.futures])
     assert len(set(domains.tolist())) > 1
@@ -157,7 +157,7 @@ def test_an_encoder_that_was_trained_lies_beside_its_head(make_run):
     run = make_run(training=FINETUNED, distort=NOISE)
     run = replace(run, settings=replace(SETTINGS, steps=10))
     start = run.loader.encoder
-    card = encoder_card(start) | {"tuning": run.tuning.card}
+    card = describe_encoder(start) | {"tuning": run.tuning.card}
     (head,) = train_heads([run], card)
     assert head.upstream == run.folder / "encoder"
     assert not (run.folder / "encoder-default").exists()
@@ -167,7 +167,7 @@ def test_an_encoder_that_was_trained_lies_beside_its_head(make_run):
     assert encoder.grid == start.grid
     # with this encoder the head has the accuracy on clean dev speech by which it was chosen
     utterances = run.task.data.splits["dev"]
-    batch = replace(run.loader, encoder=encoder).batch(utterances)
+    batch = replace(run.loader, encoder=encoder).make_batch(utterances)
     names = [u.id for u in utterances]
     predicted = dict(zip(names, head.task.predict(head.head, batch), strict=True))
     clean = run.task.evaluate("dev", predicted, 0).measures["acc"].value

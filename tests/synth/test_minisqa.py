@@ -23,11 +23,11 @@ from speechssl.synth.minisqa import (
     SPLITS,
     assign_voices,
     count_occurrences,
+    find_split,
     generate_passage,
+    list_split_voices,
     load_language,
     prepare_minisqa,
-    speakers,
-    split_of,
 )
 from speechssl.synth.options import MiniSqa
 
@@ -145,7 +145,7 @@ def test_every_answer_occurs_once_and_questions_have_decoys(language, split, opt
         assert len(question.options) == len(set(question.options)) == 4
         assert question.options[question.correct] == question.answer
         assert set(question.options) <= list_values(language, kinds[relation], held_out)
-        assert all(split_of(option) == split for option in question.options)
+        assert all(find_split(option) == split for option in question.options)
         assert len(decoys & set(question.options)) == min(3, len(decoys))
         assert {v for _, r, v in facts if r == relation} <= set(question.options)
 
@@ -175,7 +175,7 @@ def test_voices_of_the_test_are_assigned_evenly():
         reader_counts[reader] += 1
         asker_counts.update(askers)
         pair_counts.update((reader, asker) for asker in askers)
-    assert set(reader_counts) == set(asker_counts) == set(speakers("en", "test"))
+    assert set(reader_counts) == set(asker_counts) == set(list_split_voices("en", "test"))
     assert all(reader != asker for reader, asker in pair_counts)
     assert max(reader_counts.values()) - min(reader_counts.values()) <= 1
     assert max(asker_counts.values()) - min(asker_counts.values()) <= questions
@@ -184,7 +184,7 @@ def test_voices_of_the_test_are_assigned_evenly():
 
 
 def test_voices_have_not_changed_but_for_eight_more_in_the_test():
-    names = {split: [v.name for v in speakers("en", split)] for split in SPLITS}
+    names = {split: [v.name for v in list_split_voices("en", split)] for split in SPLITS}
     assert names["test"][:8] == [
         f"en-{name}" for name in ("caleb grandpa klatt6 m5 m7 paul rob andrea").split()
     ]
@@ -252,7 +252,7 @@ def test_records_have_the_times_of_their_audio_and_the_speakers_of_their_split(c
     for split in SPLITS:
         corpus = load_corpus(corpora[language], split)
         speakers_of[split] = {r.speaker for r in corpus.records}
-        assert speakers_of[split] <= {v.name for v in speakers(language, split)}
+        assert speakers_of[split] <= {v.name for v in list_split_voices(language, split)}
         for record in corpus.records:
             samples = read_audio(corpus.path(record))
             assert record.seconds == pytest.approx(len(samples) / SAMPLE_RATE, abs=1e-9)

@@ -14,7 +14,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PrepareReport, SplitRecords, write_corpus
 from speechssl.data.records import Answer, Passage, Question, Span, load_corpus
-from speechssl.synth.minisqa import speakers
+from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import (
     choose_voice_split,
     normalise,
@@ -29,7 +29,7 @@ pytest.importorskip(
     "espeakng_loader", reason='the synthesiser needs: pip install "speechssl[synth]"'
 )
 
-VOICES = {language: speakers(language, "dev")[0] for language in ("en", "zh")}
+VOICES = {language: list_split_voices(language, "dev")[0] for language in ("en", "zh")}
 TOKENS = [*"the of i 1990 $5 Dr. — , x/y U.S. 中 國 兒 ， 。 ? é ж 😀".split(), "\n", "\u200b"]
 TEXTS = st.one_of(
     st.lists(st.sampled_from(TOKENS), max_size=25).map(" ".join), st.text(max_size=40)

@@ -14,7 +14,7 @@ import pytest
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.synth import synthesisers
-from speechssl.synth.minisqa import generate_passage, prepare_minisqa, speakers
+from speechssl.synth.minisqa import generate_passage, list_split_voices, prepare_minisqa
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, list_voices, pronounce, speak
 
@@ -72,7 +72,9 @@ def test_minisqa_is_spoken_by_other_synthesisers(name, tmp_path):
     o = MiniSqa(out=tmp_path / name, passages=0, dev_passages=0, test_passages=1, workers=1)
     prepare_minisqa(replace(o, questions=2, unanswerable=0.0, synthesiser=name))
     data = load_corpus(tmp_path / name, "test")
-    assert {q.speaker for q in data.questions} <= {v.name for v in speakers("en", "test", name)}
+    assert {q.speaker for q in data.questions} <= {
+        v.name for v in list_split_voices("en", "test", name)
+    }
     answers = [a for q in data.questions for a in q.answers]
     seconds = data.passages["test-000000"].seconds
     assert answers
@@ -83,7 +85,7 @@ def test_minisqa_is_spoken_by_other_synthesisers(name, tmp_path):
 
 
 def test_a_missing_synthesiser_is_refused(monkeypatch):
-    refused("speaks English only", speakers, "zh", "test", "flite")
+    refused("speaks English only", list_split_voices, "zh", "test", "flite")
     with pytest.raises(InputError, match="second reading of --reference is espeak-ng's"):
         MiniSqa(out=Path("nowhere"), reference=True, synthesiser="flite")
     monkeypatch.setattr(synthesisers.util, "find_spec", lambda _: None)
@@ -102,9 +104,12 @@ SENTENCE = "the birthplace of the old baker is in the middle of nowhere and it i
 
 
 MARKED = [  # (voice, text)
-    (speakers("zh", "dev")[0], text) for text in generate_passage("zh", "dev", 0, 0).sentences
+    (list_split_voices("zh", "dev")[0], text)
+    for text in generate_passage("zh", "dev", 0, 0).sentences
 ]
-MARKED += [(v, SENTENCE) for v in (speakers("en", "train")[0], Voice("reference", "en-us", ""))]
+MARKED += [
+    (v, SENTENCE) for v in (list_split_voices("en", "train")[0], Voice("reference", "en-us", ""))
+]
 
 
 @pytest.mark.parametrize(("voice", "text"), MARKED)
@@ -123,7 +128,7 @@ def test_samples_do_not_depend_on_what_was_spoken_before():
         spoken = {voice.name: speak("the baker 一月 is old", voice) for voice in voices}
         return {name: (s.samples.tobytes(), s.words, s.phones) for name, s in spoken.items()}
 
-    voices = [voice for split in ("dev", "test") for voice in speakers("en", split)]
+    voices = [voice for split in ("dev", "test") for voice in list_split_voices("en", split)]
     spoken = speak_all(voices)
     assert spoken == speak_all(reversed(voices))
     assert len(set(spoken.values())) == len(voices)

@@ -11,7 +11,7 @@ import torch
 from speechssl import cli
 from speechssl.artifacts import read_json
 from speechssl.audio import read_audio, write_flac
-from speechssl.data.recordings import list_recordings, source_card
+from speechssl.data.recordings import describe_split, list_recordings
 from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.timing import FrameGrid
@@ -28,7 +28,7 @@ def extract(extractor, source, out, size=2, workers=2, share=None, split=None):
     """Extract a source into `out`, parts of at most `size` recordings. Returns the Extraction."""
     recordings = list_recordings(source, split)
     maker = ShardMaker(extractor, out, size)
-    card = source_card(source, split, None)
+    card = describe_split(source, split, None)
     return extract_corpus(maker, recordings, LocalEngine(workers), card, share)
 
 
@@ -54,7 +54,7 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     for name, runs in loaded.items():
         assert same_runs(runs, extractor.units(read_audio(root / f"train/audio/{name}.flac")))
     card = read_json(out / "_card.json")
-    assert card["made_from"] == extractor.card | source_card(root, "train", None)
+    assert card["made_from"] == extractor.card | describe_split(root, "train", None)
     assert card["K"] == 8
     assert card["frame_rate"] == 50
     assert card["recordings"] == 6

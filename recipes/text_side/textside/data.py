@@ -34,7 +34,7 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
-from speechssl.text.chinese import syllables
+from speechssl.text.chinese import write_pinyin
 from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
 
 if TYPE_CHECKING:  # transformers takes seconds to import, here and below
@@ -264,7 +264,7 @@ def respell(text: str, letters: str) -> str:
     if letters == APART:
         return re.sub("[a-z]", lambda match: chr(ord(match[0]) + SYLLABICS), text.lower())
     if letters == PINYIN:
-        return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", syllables(text)).split())
+        return " ".join(re.sub(r"([a-zü]+)[1-5]", r" \1 ", write_pinyin(text)).split())
     return text
 
 

@@ -26,7 +26,7 @@ from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
 from speechssl.synth.minisqa import load_lexicon
-from speechssl.text import joiner
+from speechssl.text import choose_joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 from speechssl.textlm.layers import hook_layer, layers_of
 from speechssl.textlm.symbols import assign_tokens
@@ -158,7 +158,7 @@ def cut_units(
     for passage in timed:
         if len(pieces) >= most:
             break
-        join = joiner(passage.language)
+        join = choose_joiner(passage.language)
         ends = np.cumsum([len(w.text) + len(join) for w in passage.words])  # characters
         places = []
         for word, begin, end in find(join.join(w.text for w in passage.words)):

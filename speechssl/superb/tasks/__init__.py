@@ -37,7 +37,7 @@ class Entry:
     also_called: tuple[str, ...] = ()  # other names of its data (`speechssl prepare`)
 
 
-def _classification(
+def _make_classification(
     name: str, about: str, published: HeadSettings, also_called: tuple[str, ...] = ()
 ) -> Entry:
     """Make the entry of a classification task; all of them have the same small head."""
@@ -72,8 +72,8 @@ TASKS: dict[str, Entry] = {
         small=HeadSettings(learning_rate=3e-3, steps=1600, batch=16, every=200, patience=4),
         sizes=_RNN_SIZES,
     ),
-    "ks": _classification("ks", "keyword spotting", replace(_CLASSIFICATION, balanced=True)),
-    "sid": _classification("sid", "speaker identification", _CLASSIFICATION),
+    "ks": _make_classification("ks", "keyword spotting", replace(_CLASSIFICATION, balanced=True)),
+    "sid": _make_classification("sid", "speaker identification", _CLASSIFICATION),
     "asv": Entry(
         "speaker verification",
         "eer",
@@ -100,7 +100,7 @@ TASKS: dict[str, Entry] = {
         small=HeadSettings(learning_rate=1e-3, steps=600, batch=8, every=100, patience=4),
         sizes={"hidden": 128},
     ),
-    "ic": _classification("ic", "intent classification", _CLASSIFICATION),
+    "ic": _make_classification("ic", "intent classification", _CLASSIFICATION),
     "sf": Entry(
         "slot filling",
         "slot_f1",
@@ -109,7 +109,7 @@ TASKS: dict[str, Entry] = {
         small=HeadSettings(learning_rate=3e-3, steps=1200, batch=16, every=200, patience=6),
         sizes=_RNN_SIZES,
     ),
-    "er": _classification(
+    "er": _make_classification(
         "er",
         "emotion recognition",
         HeadSettings(learning_rate=1e-4, steps=30_000, batch=32, every=1_000),

@@ -74,7 +74,7 @@ class Classification(Task):
         return UtteranceClassifier(states, width, classes, self.projection)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        labels = self.labels(batch.utterances).to(batch.states.device)
+        labels = self.number_labels(batch.utterances).to(batch.states.device)
         return head.loss(head(batch.states), labels)  # type: ignore[no-any-return]
 
     def predict(self, head: Any, batch: Batch) -> list[list[float]]:
@@ -92,7 +92,7 @@ class Classification(Task):
         usable = [u for u in utterances if u.id in predicted]
         detail: dict[str, Any] = {}
         if usable:
-            truth = self.labels(usable)
+            truth = self.number_labels(usable)
             sizes = [len(names) for names in self.data.classes.values()]
             slots = torch.tensor([predicted[u.id] for u in usable]).split(sizes, 1)
             chosen = torch.stack([log_probs.argmax(1) for log_probs in slots], 1)
@@ -108,17 +108,16 @@ class Classification(Task):
         accuracy = measure_rate(list(is_right.values()), None, self.data, split, resamples)
         return HeadEvaluation({METRIC: accuracy}, detail)
 
-    def labels(self, utterances: Sequence[Utterance]) -> Tensor:
-        """Return the numbers of the true classes, (B, slots). Raises ValueError for a label that is
-        no class."""
+    def number_labels(self, utterances: Sequence[Utterance]) -> Tensor:
+        """Number the true classes, (B, slots). Raises ValueError for a label that is no class."""
         classes = self.data.classes
         numbers = []
         for u in utterances:
             numbers.append([names.index(u.labels[slot]) for slot, names in classes.items()])
         return torch.tensor(numbers)
 
-    def weights(self, utterances: Sequence[Utterance]) -> Tensor:
-        """Return the sampling weights, (B,), by which all classes come equally often: 1 over the
+    def compute_weights(self, utterances: Sequence[Utterance]) -> Tensor:
+        """Compute the sampling weights, (B,), by which all classes come equally often: 1 over the
         number of utterances with the same labels."""
         keys = [tuple(sorted(u.labels.items())) for u in utterances]
         counts = Counter(keys)

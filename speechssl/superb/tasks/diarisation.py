@@ -38,8 +38,8 @@ from speechssl.superb.data import (
     Featurizer,
     HeadEvaluation,
     Task,
+    crop_randomly,
     measure_rate,
-    random_crops,
 )
 from speechssl.timing import FrameGrid
 
@@ -110,8 +110,8 @@ class Diarisation(Task):
         """Return the loss of a random chunk of every recording, in nats for a frame and output."""
         activities = []
         for u, length in zip(batch.utterances, batch.lengths, strict=True):
-            activities.append(active_frames(u.turns, self.grid, int(length)))
-        batch, starts = random_crops(batch, CHUNK)
+            activities.append(mark_active_frames(u.turns, self.grid, int(length)))
+        batch, starts = crop_randomly(batch, CHUNK)
         frames = batch.states.shape[2]
         speakers = max(activity.shape[1] for activity in activities)
         crops = []
@@ -130,7 +130,7 @@ class Diarisation(Task):
 
     def evaluate(self, split: str, predicted: Mapping[str, Any], resamples: int) -> HeadEvaluation:
         """Measure DER. In a recording that could not be read all speech is missed."""
-        errors = self._errors(split, predicted)
+        errors = self._measure_errors(split, predicted)
         wrong = [e.wrong for e in errors]
         speech = [e.speech for e in errors]
         return HeadEvaluation({"der": measure_rate(wrong, speech, self.data, split, resamples)})
@@ -142,32 +142,34 @@ class Diarisation(Task):
         for median in MEDIANS:
             for threshold in THRESHOLDS:
                 tasks.append(replace(self, threshold=threshold, median=median))
-        return min(tasks, key=lambda task: sum(e.wrong for e in task._errors("dev", predicted)))
+        return min(
+            tasks, key=lambda task: sum(e.wrong for e in task._measure_errors("dev", predicted))
+        )
 
-    def turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
-        """Return the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
+    def find_turns(self, utterance: Utterance, probabilities: np.ndarray) -> tuple[Turn, ...]:
+        """Find the predicted turns; speakers are called 1, 2 and so on. probabilities: (T, K)."""
         # nobody speaks before the first frame and after the last
         active = ndimage.median_filter(
             probabilities > self.threshold, (self.median, 1), mode="constant"
         )
         turns = []
         for number, frames in enumerate(active.T, 1):
-            for start, end in active_intervals(frames, self.grid, utterance.seconds):
+            for start, end in list_active_intervals(frames, self.grid, utterance.seconds):
                 turns.append(Turn(str(number), start, end))
         return tuple(turns)
 
-    def _errors(self, split: str, predicted: Mapping[str, Any]) -> list[DiarisationErrors]:
-        """Return the errors of every recording."""
+    def _measure_errors(self, split: str, predicted: Mapping[str, Any]) -> list[DiarisationErrors]:
+        """Measure the errors of every recording."""
         errors = []
         for u in self.data.splits[split]:
-            turns = self.turns(u, predicted[u.id]) if u.id in predicted else ()
-            errors.append(diarisation_errors(u.turns, turns))
+            turns = self.find_turns(u, predicted[u.id]) if u.id in predicted else ()
+            errors.append(measure_diarisation_errors(u.turns, turns))
         return errors
 
 
-def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
-    """Return (T, R) of 0 and 1: 1 where a speaker speaks in the middle of the hop that a frame
-    owns. Speakers are in the order of their names."""
+def mark_active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
+    """Mark by 1 in (T, R) where a speaker speaks in the middle of the hop that a frame owns; the
+    rest is 0. Speakers are in the order of their names."""
     middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
@@ -177,7 +179,7 @@ def active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor
     return torch.from_numpy(active)
 
 
-def active_intervals(
+def list_active_intervals(
     active: np.ndarray, grid: FrameGrid, seconds: float
 ) -> list[tuple[float, float]]:
     """List [start, end) in seconds of every run of active frames. active: (T,) bool.
@@ -216,8 +218,10 @@ class DiarisationErrors:
         return self.missed + self.false_alarms + self.confused
 
 
-def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> DiarisationErrors:
-    """Return the exact errors of one recording. Turns of one speaker that touch or overlap are
+def measure_diarisation_errors(
+    truth: Sequence[Turn], predicted: Sequence[Turn]
+) -> DiarisationErrors:
+    """Measure the exact errors of one recording. Turns of one speaker that touch or overlap are
     merged.
 
     Time is cut at every border of a turn, so that in each piece the same speakers speak throughout.
@@ -228,8 +232,8 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> Diar
     """
     borders = np.unique([time for turn in (*truth, *predicted) for time in (turn.start, turn.end)])
     durations = np.diff(borders)
-    reference = _active_pieces(truth, borders)
-    hypothesis = _active_pieces(predicted, borders)
+    reference = _mark_active_pieces(truth, borders)
+    hypothesis = _mark_active_pieces(predicted, borders)
     common = (reference * durations) @ hypothesis.T.astype(np.float64)
     rows, columns = linear_sum_assignment(common, maximize=True)
     right = (reference[rows] & hypothesis[columns]).sum(0)  # speakers of a piece whose names match
@@ -242,8 +246,8 @@ def diarisation_errors(truth: Sequence[Turn], predicted: Sequence[Turn]) -> Diar
     )
 
 
-def _active_pieces(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
-    """Return (speakers, P) bool, true where a speaker speaks in a piece of time."""
+def _mark_active_pieces(turns: Sequence[Turn], borders: np.ndarray) -> np.ndarray:
+    """Mark in (speakers, P) bool where a speaker speaks in a piece of time."""
     names = sorted({turn.speaker for turn in turns})
     middles = (borders[1:] + borders[:-1]) / 2
     active = np.zeros((len(names), len(middles)), bool)

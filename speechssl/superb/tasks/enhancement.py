@@ -53,30 +53,30 @@ class Stft:
 
     @property
     def bins(self) -> int:
-        """Return K."""
+        """Return K, the number of bins."""
         return self.size // 2 + 1
 
-    def frames(self, samples: int) -> int:
-        """Return F."""
+    def count_frames(self, samples: int) -> int:
+        """Count the frames F of a recording of so many samples."""
         return 1 + samples // self.hop
 
-    def spectrum(self, waves: Tensor) -> Tensor:
-        """Transform (..., N) to complex (..., F, K). Zeros after a shorter recording do not change
-        its frames."""
+    def transform(self, waves: Tensor) -> Tensor:
+        """Transform waves (..., N) to complex spectra (..., F, K). Zeros after a shorter recording
+        do not change its frames."""
         flat = waves.flatten(0, -2)
         spectra = torch.stft(
-            flat, **self._settings(waves), pad_mode="constant", return_complex=True
+            flat, **self._make_settings(waves), pad_mode="constant", return_complex=True
         )
         return spectra.transpose(1, 2).unflatten(0, waves.shape[:-1])
 
-    def wave(self, spectrum: Tensor, samples: int) -> Tensor:
-        """Transform complex (M, F, K) back to (M, N). s3prl leaves the last N mod hop samples
-        silent; here they come from the frames too."""
-        settings = self._settings(spectrum.real)
+    def invert(self, spectrum: Tensor, samples: int) -> Tensor:
+        """Transform complex spectra (M, F, K) back to waves (M, N). s3prl leaves the last N mod hop
+        samples silent; here they come from the frames too."""
+        settings = self._make_settings(spectrum.real)
         return torch.istft(spectrum.transpose(1, 2), **settings, length=samples)
 
-    def _settings(self, like: Tensor) -> dict[str, Any]:
-        """Return torch's arguments. like: a tensor of the type and on the device of the window."""
+    def _make_settings(self, like: Tensor) -> dict[str, Any]:
+        """Make torch's arguments. like: a tensor of the type and on the device of the window."""
         window = torch.hann_window(self.window, dtype=like.dtype, device=like.device)
         sizes = {"n_fft": self.size, "hop_length": self.hop, "win_length": self.window}
         return {**sizes, "window": window, "center": True}
@@ -136,7 +136,8 @@ def fit_frames(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -
 
 
 def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
-    """Return the estimates, complex (..., M, F, K): masked log(1 + |X|) with the mixture's phase.
+    """Apply masks to a mixture; return the estimates, complex (..., M, F, K): masked log(1 + |X|)
+    with the mixture's phase.
 
     masks: (..., M, F, K); mixture: complex (..., F, K).
     """
@@ -150,8 +151,8 @@ def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Masking(Task):
-    """Both tasks predict masks. Raises InputError for an utterance with another number of sources
-    than the task's."""
+    """SE and SS both predict masks. Raises InputError for an utterance with another number of
+    sources than the task's."""
 
     data: UtteranceSet
     grid: FrameGrid
@@ -180,18 +181,20 @@ class Masking(Task):
         (B,)."""
         device = batch.states.device
         waves = pad_sequence([torch.from_numpy(wave) for wave in batch.waves], batch_first=True)
-        mixture = self.stft.spectrum(waves.to(device))
-        frames = torch.tensor([self.stft.frames(len(wave)) for wave in batch.waves], device=device)
+        mixture = self.stft.transform(waves.to(device))
+        frames = torch.tensor(
+            [self.stft.count_frames(len(wave)) for wave in batch.waves], device=device
+        )
         repeat = self.grid.hop // self.stft.hop
         return head(batch.states, batch.lengths.to(device), frames, repeat), mixture, frames
 
-    def clean_spectra(self, batch: Batch) -> Tensor:
-        """Return the complex spectra of the clean sources, (B, M, F, K)."""
+    def read_clean_spectra(self, batch: Batch) -> Tensor:
+        """Read the clean sources; return their complex spectra, (B, M, F, K)."""
         sources = []
         for utterance, wave in zip(batch.utterances, batch.waves, strict=True):
             sources.append(torch.from_numpy(read_sources(self.data, utterance, len(wave))).T)
         clean = pad_sequence(sources, batch_first=True).transpose(1, 2)
-        spectra: Tensor = self.stft.spectrum(clean.to(batch.states.device))
+        spectra: Tensor = self.stft.transform(clean.to(batch.states.device))
         return spectra
 
     @torch.inference_mode()
@@ -202,15 +205,16 @@ class Masking(Task):
         masked = apply_masks(masks, mixture)
         estimates = []
         for wave, spectra, count in zip(batch.waves, masked, frames.tolist(), strict=True):
-            estimated = self.stft.wave(spectra[:, :count], len(wave)).cpu().numpy()
+            estimated = self.stft.invert(spectra[:, :count], len(wave)).cpu().numpy()
             # the score needs the mixture too: it is an improvement over the mixture
             estimates.append(np.concatenate([wave[None], estimated]).astype(np.float32))
         return estimates
 
-    def mean_score(
+    def measure_mean(
         self, split: str, predicted: Mapping[str, np.ndarray], metric: str, resamples: int
     ) -> Interval:
-        """Return the mean over a split; an utterance without a prediction has the worst value."""
+        """Measure the mean of a metric over a split; an utterance without a prediction has the
+        worst value."""
         score, worst = SCORES[metric]
         values = []
         for utterance in self.data.splits[split]:
@@ -234,7 +238,7 @@ _recording = lru_cache(RECORDINGS)(read_audio)
 
 
 def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
-    """Set (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
+    """Set values (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
     return values.masked_fill(~before_end(frames, values.shape[2])[:, None, :, None], 0)
 
 
@@ -258,7 +262,7 @@ class Enhancement(Masking):
     def loss(self, head: nn.Module, batch: Batch) -> Tensor:
         """Return the mean absolute error of log(1 + magnitude), summed over the bins."""
         masks, mixture, frames = self.predict_masks(head, batch)
-        clean = self.clean_spectra(batch)
+        clean = self.read_clean_spectra(batch)
         error = masks * mixture.abs().log1p()[:, None] - clean.abs().log1p()
         return (mask_padding(error.abs(), frames).sum((1, 2, 3)) / frames).mean()
 
@@ -269,7 +273,7 @@ class Enhancement(Masking):
         alone, by which heads are chosen as in s3prl."""
         metrics = ("pesq", "stoi", "si_sdri") if resamples else ("pesq",)
         return HeadEvaluation(
-            {metric: self.mean_score(split, predicted, metric, resamples) for metric in metrics}
+            {metric: self.measure_mean(split, predicted, metric, resamples) for metric in metrics}
         )
 
 
@@ -293,7 +297,7 @@ class Separation(Masking):
         and the mixture's; 0 where this is negative (NPSM).
         """
         masks, mixture, frames = self.predict_masks(head, batch)
-        clean = self.clean_spectra(batch)
+        clean = self.read_clean_spectra(batch)
         level = mixture.abs()[:, None]
         tiny = torch.finfo(torch.float32).tiny
         aligned = (clean * mixture[:, None].conj()).real / (level + tiny)
@@ -309,7 +313,7 @@ class Separation(Masking):
         self, split: str, predicted: Mapping[str, np.ndarray], resamples: int
     ) -> HeadEvaluation:
         """Measure the improvement in SI-SDR (dB) in the better order of the two."""
-        score = self.mean_score(split, predicted, "si_sdri", resamples)
+        score = self.measure_mean(split, predicted, "si_sdri", resamples)
         return HeadEvaluation({"si_sdri": score})
 
 

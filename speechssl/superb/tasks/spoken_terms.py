@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, recording_units
+from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, group_recordings
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
@@ -46,7 +46,7 @@ FLAT = 1e-5  # distances, which lie in [0, 6.4], count as equal when they differ
 
 @dataclass(frozen=True)
 class SpokenTerms:
-    """Query by example is the task `qbe`.
+    """The task `qbe` is query by example.
 
     Raises InputError for a query that matches an unknown document, or a split in which no query
     matches any.
@@ -69,14 +69,16 @@ class SpokenTerms:
     def choose_layer(
         self, states_of: StatesOf, layers: int, workers: int = 2
     ) -> tuple[int, list[float]]:
-        """Return the best layer on dev (of equals the first), and the MTWV of every layer in
-        percent. layers: their number, S.
+        """Choose the best layer on dev (of equals the first); return it, and the MTWV of every
+        layer in percent. layers: their number, S.
 
         states_of is called from this thread alone, twice for every recording.
         """
-        scores = self.scores(states_of, "dev", range(layers), workers)
-        truth = self.truth("dev")
-        mtwvs = [100 * max_term_value(term_values(layer_scores, truth)) for layer_scores in scores]
+        scores = self.score_pairs(states_of, "dev", range(layers), workers)
+        truth = self.mark_matches("dev")
+        mtwvs = [
+            100 * compute_mtwv(compute_term_values(layer_scores, truth)) for layer_scores in scores
+        ]
         return int(np.argmax(mtwvs)), mtwvs
 
     def evaluate(
@@ -84,41 +86,43 @@ class SpokenTerms:
     ) -> HeadEvaluation:
         """Measure MTWV, and the value at the published decision (`atwv`), in percent. The intervals
         draw the speakers of the queries."""
-        scores = self.scores(states_of, split, [layer], workers)[0]
-        truth = self.truth(split)
-        units = recording_units(self.data, self.queries(split), "query")
+        scores = self.score_pairs(states_of, split, [layer], workers)[0]
+        truth = self.mark_matches(split)
+        units = group_recordings(self.data, self.list_queries(split), "query")
         # a score of exactly 2 is no detection
-        actual = values_at(scores, truth, np.nextafter(DECISION, np.inf))
-        mtwv = max_term_interval(term_values(scores, truth), units, resamples)
+        actual = compute_values_at(scores, truth, np.nextafter(DECISION, np.inf))
+        mtwv = estimate_mtwv(compute_term_values(scores, truth), units, resamples)
         atwv = mean_interval(actual, units, resamples=resamples)
         return HeadEvaluation({"mtwv": mtwv.percent, "atwv": atwv.percent})
 
-    def queries(self, split: str) -> list[Utterance]:
+    def list_queries(self, split: str) -> list[Utterance]:
         """List the Q queries that some document contains; the others count in no measure."""
         return [u for u in self.data.splits[split] if u.matches]
 
-    def truth(self, split: str) -> np.ndarray:
-        """Return (Q, R) bool, true where a document contains a query."""
+    def mark_matches(self, split: str) -> np.ndarray:
+        """Mark in (Q, R) bool where a document contains a query."""
         documents = [d.id for d in self.data.splits[DOCUMENTS]]
-        return np.array([[name in q.matches for name in documents] for q in self.queries(split)])
+        return np.array(
+            [[name in q.matches for name in documents] for q in self.list_queries(split)]
+        )
 
-    def scores(
+    def score_pairs(
         self, states_of: StatesOf, split: str, layers: Sequence[int], workers: int = 2
     ) -> np.ndarray:
-        """Return the scores of all pairs, (L, Q, R) float64; -inf where query or document could not
-        be read.
+        """Score all pairs of a query and a document, (L, Q, R) float64; -inf where one of them
+        could not be read.
 
         Scores are normalised to mean 0 and deviation 1 over the finite scores of a query; 0 where
         all are equal.
         """
         documents = self.data.splits[DOCUMENTS]
-        queries = self.queries(split)
+        queries = self.list_queries(split)
         layers = list(layers)
         names = [u.id for u in (*documents, *self.data.splits[split])]
-        frames, mean, deviation = _frame_moments(states_of, names, layers)
+        frames, mean, deviation = _measure_frames(states_of, names, layers)
 
         def normalise_states(name: str) -> Tensor:
-            """Return (L, T, D) float32."""
+            """Return the normalised states of a recording, (L, T, D) float32."""
             return ((states_of(name)[:, layers].float() - mean) / deviation).transpose(0, 1)
 
         columns = [i for i, d in enumerate(documents) if d.id in frames]
@@ -134,8 +138,8 @@ class SpokenTerms:
             for block in _yield_blocks(columns, lengths, block_frames):
                 document_states = [normalise_states(documents[i].id) for i in block]
                 for layer in range(len(layers)):
-                    stacked, beyond = side_by_side([states[layer] for states in document_states])
-                    costs_of = partial(subsequence_costs, frames=stacked, beyond=beyond)
+                    stacked, beyond = stack_documents([states[layer] for states in document_states])
+                    costs_of = partial(compute_subsequence_costs, frames=stacked, beyond=beyond)
                     costs = pool.map(costs_of, [states[layer] for states in query_states])
                     for row, query_costs in zip(long_rows, costs, strict=True):
                         scores[layer, row, block] = -query_costs.numpy()
@@ -150,10 +154,10 @@ def _normalise_scores(scores: np.ndarray) -> np.ndarray:
     return (centred / deviations).filled(-np.inf)  # type: ignore[no-any-return]
 
 
-def _frame_moments(
+def _measure_frames(
     states_of: StatesOf, names: Sequence[str], layers: Sequence[int]
 ) -> tuple[dict[str, int], Tensor, Tensor]:
-    """Return the number of frames of every recording that can be read and has any, and the mean and
+    """Count the frames of every recording that can be read and has any, and measure the mean and
     standard deviation of every dimension, (L, D) float32, over all frames."""
     frames: dict[str, int] = {}
     sums = torch.zeros(2, 1, 1, dtype=torch.float64)
@@ -187,7 +191,7 @@ def _yield_blocks(items: Sequence[int], lengths: Sequence[int], frames: int) -> 
 # ---- subsequence DTW, which compares a spoken query with many documents at once
 
 
-def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def stack_documents(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Normalise the frames of B documents (T, D) to length 1 and stack them to (B, T, D) float32,
     with zeros after the end of a document. Return them with (B, T) bool, true after the end."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
@@ -195,9 +199,9 @@ def side_by_side(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     return frames, ~before_end(lengths, frames.shape[1])
 
 
-def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
-    """Return the cost of the query where it fits best in each document, (B,), from 0 to 1. query:
-    (n, D); frames, beyond: from `side_by_side`. n B T numbers are in memory.
+def compute_subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
+    """Compute the cost of the query where it fits best in each document, (B,), from 0 to 1. query:
+    (n, D); frames, beyond: from `stack_documents`. n B T numbers are in memory.
 
     The local distance is e^(1 - cosine) - 1, scaled to [0, 1] for every frame of the query over the
     frames of the document. A path takes every frame of the query once, may begin and end anywhere
@@ -229,8 +233,10 @@ def subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
 # ---- term-weighted values (NIST STD 2006), with the costs and trials of QUESST 2014
 
 
-def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float) -> np.ndarray:
-    """Return 1 - P_miss - β P_fa of every query: (Q,) or, for (K,) thresholds, (Q, K). scores: (Q,
+def compute_values_at(
+    scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | float
+) -> np.ndarray:
+    """Compute 1 - P_miss - β P_fa of every query: (Q,) or, for (K,) thresholds, (Q, K). scores: (Q,
     R); truth: (Q, R) bool.
 
     A score of at least the threshold is a detection; -inf never is. β = C_fa (1 - P) / (C_miss P).
@@ -249,8 +255,8 @@ def values_at(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray | fl
     return np.stack(values)
 
 
-def term_values(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the value of every query at every threshold at which the mean can be highest, (Q, K),
+def compute_term_values(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Compute the value of every query at every threshold at which the mean can be highest, (Q, K),
     highest threshold first. scores: (Q, R); truth: (Q, R) bool.
 
     Thresholds between the scores of two true pairs only add false alarms, so the thresholds are
@@ -258,17 +264,17 @@ def term_values(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
     beforehand, as NIST does.
     """
     thresholds = np.concatenate([[np.inf], np.unique(scores[truth & np.isfinite(scores)])[::-1]])
-    return values_at(scores, truth, thresholds)
+    return compute_values_at(scores, truth, thresholds)
 
 
-def max_term_value(values: np.ndarray) -> float:
-    """Return MTWV of (Q, K) values: the mean over the queries at the best threshold; it is 0 where
+def compute_mtwv(values: np.ndarray) -> float:
+    """Compute MTWV of (Q, K) values: the mean over the queries at the best threshold; it is 0 where
     no detection at all is best."""
     return float(values[:, values.mean(0).argmax()].mean())
 
 
-def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int) -> Interval:
-    """Return MTWV with the interval of a bootstrap, each resample at its own best threshold.
+def estimate_mtwv(values: np.ndarray, units: BootstrapUnits, resamples: int) -> Interval:
+    """Estimate MTWV with the interval of a bootstrap, each resample at its own best threshold.
 
     units: the drawn units of the Q queries, such as their speakers.
     """
@@ -278,7 +284,7 @@ def max_term_interval(values: np.ndarray, units: BootstrapUnits, resamples: int)
     sizes = by_group.size().to_numpy()
     blocks = draw_counts(len(sizes), (queries + thresholds) / 2, 0, resamples)
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
-    mtwv = max_term_value(values)
+    mtwv = compute_mtwv(values)
     # without any detection the value is 0
     ends = interval_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
     return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))

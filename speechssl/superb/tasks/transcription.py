@@ -21,7 +21,13 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate, pad
 
 from speechssl.cascade.decode import BeamDecoder, BeamOptions
-from speechssl.cascade.model import CtcHead, CtcVocabulary, HeadShape, greedy_decode, greedy_symbols
+from speechssl.cascade.model import (
+    CtcHead,
+    CtcVocabulary,
+    HeadShape,
+    decode_greedily,
+    find_greedy_symbols,
+)
 from speechssl.cascade.ngrams import NgramModel, train_ngram
 from speechssl.data.superb import Slot, Utterance, UtteranceSet
 from speechssl.errors import InputError
@@ -54,8 +60,8 @@ class SpecAugment:
     time_width: int = 40  # masks are shorter than this
 
     def __call__(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Warp and mask (B, T, D), with zeros beyond a length. Random numbers come from torch's
-        generator of the CPU."""
+        """Warp and mask features (B, T, D), with zeros beyond a length. Random numbers come from
+        torch's generator of the CPU."""
         # unbound and stacked, because gradients of rows written in place cost B times as much
         augmented = []
         for recording, n in zip(features.unbind(), lengths.tolist(), strict=True):
@@ -63,7 +69,7 @@ class SpecAugment:
         return torch.stack(augmented)
 
     def _augment(self, features: Tensor) -> Tensor:
-        """Warp and mask one recording, (N, D)."""
+        """Warp and mask the features of one recording, (N, D)."""
         n, width = features.shape
         # time warping moves a frame, and resamples the frames before and after it (bicubic)
         if self.warp and n > 2 * self.warp:
@@ -108,21 +114,21 @@ class TranscriptionHead(nn.Module):
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
         """Return log-probabilities (B, T, V). states: (B, S, T, D); lengths: (B,) real frames, at
         least 1."""
-        return self.ctc(self._features(states, lengths), lengths)
+        return self.ctc(self._sum_states(states, lengths), lengths)
 
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
         """Return the CTC loss in nats per symbol, the mean over the batch. targets: the numbers of
         each recording's symbols; those with too few frames add nothing."""
-        return self.ctc.loss(self._features(states, lengths), lengths, targets)["loss"]
+        return self.ctc.loss(self._sum_states(states, lengths), lengths, targets)["loss"]
 
-    def _features(self, states: Tensor, lengths: Tensor) -> Tensor:
+    def _sum_states(self, states: Tensor, lengths: Tensor) -> Tensor:
         features: Tensor = self.featurizer(states)
         return self.masks(features, lengths) if self.masks and self.training else features
 
 
 @torch.inference_mode()
-def log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
-    """Return the log-probabilities of every recording's real frames, (T, V)."""
+def compute_log_probabilities(head: nn.Module, batch: Batch) -> list[Tensor]:
+    """Compute the log-probabilities of every recording's real frames, (T, V)."""
     outputs = head(batch.states, batch.lengths).cpu()
     return [log_probs[:n] for log_probs, n in zip(outputs, batch.lengths.tolist(), strict=True)]
 
@@ -136,16 +142,16 @@ class Transcription(Task):
     separator = SEPARATOR
 
     @abstractmethod
-    def symbols(self, utterance: Utterance) -> Sequence[str]:
-        """Return the true symbols of an utterance."""
+    def list_symbols(self, utterance: Utterance) -> Sequence[str]:
+        """List the true symbols of an utterance."""
 
     @cached_property
     def vocabulary(self) -> CtcVocabulary:
         train = self.data.splits["train"]
-        return CtcVocabulary.from_symbols(map(self.symbols, train), self.separator)
+        return CtcVocabulary.from_symbols(map(self.list_symbols, train), self.separator)
 
     def loss(self, head: Any, batch: Batch) -> Tensor:
-        targets = [self.vocabulary.numbers(self.symbols(u)) for u in batch.utterances]
+        targets = [self.vocabulary.number_symbols(self.list_symbols(u)) for u in batch.utterances]
         return head.loss(batch.states, batch.lengths, targets)  # type: ignore[no-any-return]
 
     def check_field(self, field: str) -> None:
@@ -192,7 +198,7 @@ class Phones(Transcription):
     def __post_init__(self) -> None:
         self.check_field("phones")
 
-    def symbols(self, utterance: Utterance) -> list[str]:
+    def list_symbols(self, utterance: Utterance) -> list[str]:
         return utterance.phones.split()
 
     def build(self, states: int, width: int) -> TranscriptionHead:
@@ -202,8 +208,8 @@ class Phones(Transcription):
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return the phones of each recording, separated by spaces."""
-        outputs = log_probabilities(head, batch)
-        return [" ".join(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
+        outputs = compute_log_probabilities(head, batch)
+        return [" ".join(find_greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure PER, pooled over the split."""
@@ -250,7 +256,7 @@ class Speech(Recurrent):
     def __post_init__(self) -> None:
         self.check_field("text")
 
-    def symbols(self, utterance: Utterance) -> str:
+    def list_symbols(self, utterance: Utterance) -> str:
         return SEPARATOR.join(spell_letters(utterance.text).split())
 
     @cached_property
@@ -262,8 +268,8 @@ class Speech(Recurrent):
     def predict(self, head: nn.Module, batch: Batch) -> list[dict[str, str]]:
         """Decode greedily (`wer`), and with the language model where there is one (`wer_lm`)."""
         decoded = []
-        for log_probs in log_probabilities(head, batch):
-            texts = {"wer": greedy_decode(log_probs, self.vocabulary)}
+        for log_probs in compute_log_probabilities(head, batch):
+            texts = {"wer": decode_greedily(log_probs, self.vocabulary)}
             if self._decoder is not None:
                 texts["wer_lm"] = self._decoder.decode(log_probs)
             decoded.append(texts)
@@ -298,30 +304,33 @@ class SlotFilling(Recurrent):
         for split, utterances in self.data.splits.items():
             for u in utterances:
                 try:
-                    self.symbols(u)
+                    self.list_symbols(u)
                 except ValueError as error:
                     place = f"{self.data.root / split}.jsonl, utterance {u.id}"
                     raise InputError(
                         f"{place}: the slot {error}; correct the text or the slots"
                     ) from error
 
-    def symbols(self, utterance: Utterance) -> list[str]:
-        return slot_symbols(utterance.text, utterance.slots)
+    def list_symbols(self, utterance: Utterance) -> list[str]:
+        return list_slot_symbols(utterance.text, utterance.slots)
 
     def predict(self, head: nn.Module, batch: Batch) -> list[str]:
         """Return texts with their slots, such as "play B-artist madonna E-artist"."""
-        outputs = log_probabilities(head, batch)
-        return [marked_text(greedy_symbols(log_probs, self.vocabulary)) for log_probs in outputs]
+        outputs = compute_log_probabilities(head, batch)
+        return [
+            join_marked_text(find_greedy_symbols(log_probs, self.vocabulary))
+            for log_probs in outputs
+        ]
 
     def evaluate(self, split: str, predicted: Mapping[str, str], resamples: int) -> HeadEvaluation:
         """Measure F1 of the slots' types, the mean over utterances, and CER of their values,
         pooled over the split."""
         f1_scores, errors, lengths = [], [], []
         for u in self.data.splits[split]:
-            truth = marked_text(self.symbols(u))
+            truth = join_marked_text(self.list_symbols(u))
             text = predicted.get(u.id, "")
             f1_scores.append(slot_type_f1(text, truth) if u.id in predicted else 0.0)
-            edits, characters = slot_value_errors(text, truth)
+            edits, characters = count_slot_errors(text, truth)
             errors.append(edits)
             lengths.append(characters)
         f1 = measure_rate(f1_scores, None, self.data, split, resamples)
@@ -344,7 +353,7 @@ def train_language_model(data: UtteranceSet) -> NgramModel:
 _SLOT = re.compile(r"B-(\S+) (.+?) E-\1")
 
 
-def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
+def list_slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
     """List the symbols of a text with its slots. Raises ValueError where the text does not have
     their values in their order."""
     words = spell_letters(text).split()
@@ -372,7 +381,7 @@ def slot_symbols(text: str, slots: Sequence[Slot]) -> list[str]:
     return symbols
 
 
-def marked_text(symbols: Sequence[str]) -> str:
+def join_marked_text(symbols: Sequence[str]) -> str:
     """Join symbols to a text with its slots, with spaces around the values as in s3prl."""
     spaced = []
     for symbol in symbols:
@@ -407,7 +416,7 @@ def slot_type_f1(predicted: str, truth: str) -> float:
     return 2 * len(predicted_types & true_types) / (len(predicted_types) + len(true_types))
 
 
-def slot_value_errors(predicted: str, truth: str) -> tuple[int, int]:
+def count_slot_errors(predicted: str, truth: str) -> tuple[int, int]:
     """Count edits and characters of the true slots' values; each is compared with the nearest of
     its type, or with nothing."""
     predicted_slots = find_slots(predicted, strip_markers=True)

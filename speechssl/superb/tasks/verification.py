@@ -26,11 +26,11 @@ from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
 
-from speechssl.data.superb import Trial, UtteranceSet, load_trials, recording_units
+from speechssl.data.superb import Trial, UtteranceSet, group_recordings, load_trials
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
 from speechssl.stats import Interval, draw_weights, interval_ends
-from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, random_crops
+from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, crop_randomly
 from speechssl.timing import FrameGrid
 
 # number of frames in the window of every TDNN layer, and its dilation
@@ -76,7 +76,7 @@ class XVector(nn.Module):
         self.speakers = nn.Parameter(nn.init.xavier_normal_(torch.empty(projection, speakers)))
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return (B, E) embeddings, compared by their cosine. states: (B, S, T, D); lengths: (B,)
+        """Return embeddings (B, E), compared by their cosine. states: (B, S, T, D); lengths: (B,)
         real frames, at least 1."""
         frames = self.projection(self.featurizer(states))
         frames, lengths = repeat_short(frames, lengths.to(states.device), SHORTEST)
@@ -94,8 +94,8 @@ class XVector(nn.Module):
 
 
 def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor, Tensor]:
-    """Repeat those recordings of (B, T, E) that have fewer than `shortest` frames from their
-    beginning until they have as many; return all with their (B,) lengths."""
+    """Repeat the recordings among frames (B, T, E) that have fewer than `shortest` frames from
+    their beginning until they have as many; return all with their (B,) lengths."""
     if not (lengths < shortest).any():
         return frames, lengths
     positions = torch.arange(max(frames.shape[1], shortest), device=frames.device)
@@ -107,8 +107,8 @@ def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor
 
 
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
-    """Pool (B, E, T) to (B, 2E): means and standard deviations (over T - 1) of the real frames.
-    lengths: (B,), at least 2."""
+    """Pool frames (B, E, T) to statistics (B, 2E): means and standard deviations (over T - 1) of
+    the real frames. lengths: (B,), at least 2."""
     real = before_end(lengths, frames.shape[2])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
@@ -156,7 +156,7 @@ class Verification(Task):
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the loss of a random crop of every recording, in nats. Raises KeyError for a
         speaker who is not in the training data."""
-        batch, _ = random_crops(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
+        batch, _ = crop_randomly(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
         numbers = [self._speakers[u.speaker] for u in batch.utterances]
         speakers = torch.tensor(numbers, device=batch.states.device)
         return head.loss(head(batch.states, batch.lengths), speakers)
@@ -173,18 +173,20 @@ class Verification(Task):
         utterances = self.data.splits[split]
         scores = score_trials(trials, predicted)
         same = np.array([t.same for t in trials])
-        units = recording_units(self.data, utterances)
+        units = group_recordings(self.data, utterances)
         speaker = dict(zip([u.id for u in utterances], units.labels, strict=True))
         first = [speaker[t.first] for t in trials]
         second = [speaker[t.second] for t in trials]
-        eer, cost = verification_intervals(scores, same, first, second, resamples, units.text)
-        curve = ErrorCurve.of_scores(scores, same).thin()
+        eer, cost = estimate_verification_intervals(
+            scores, same, first, second, resamples, units.text
+        )
+        curve = ErrorCurve.from_scores(scores, same).thin()
         det = {"false_alarms": curve.false_alarms.tolist(), "misses": curve.misses.tolist()}
         return HeadEvaluation({"eer": eer.percent, "min_dcf": cost}, {"det": det})
 
 
 def score_trials(trials: Sequence[Trial], embeddings: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the cosines of trials, (N,). Those of a recording without an embedding are always
+    """Score trials by their cosines, (N,). Those of a recording without an embedding are always
     wrong: -inf for those of one speaker, inf for those of two."""
     unit = {}
     for name, embedding in embeddings.items():
@@ -215,7 +217,7 @@ class ErrorCurve:
     misses: np.ndarray
 
     @classmethod
-    def of_scores(
+    def from_scores(
         cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None
     ) -> ErrorCurve:
         """Make one curve, or one for each row of weights.
@@ -231,7 +233,9 @@ class ErrorCurve:
         weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
         # equal scores are accepted together
         ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])
-        return cls(_accepted(weights * ~same, ends), 1 - _accepted(weights * same, ends))
+        return cls(
+            _accumulate_shares(weights * ~same, ends), 1 - _accumulate_shares(weights * same, ends)
+        )
 
     @property
     def eer(self) -> Any:
@@ -269,7 +273,7 @@ class ErrorCurve:
         return ErrorCurve(self.false_alarms[chosen], self.misses[chosen])
 
 
-def _accepted(weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _accumulate_shares(weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Return 0, and the share of the weights (..., N) up to each of the last positions `ends` of
     equal scores: (..., P)."""
     sums = weights.cumsum(-1)[..., ends]
@@ -277,7 +281,7 @@ def _accepted(weights: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros_like(shares[..., :1]), shares], -1)
 
 
-def verification_intervals(
+def estimate_verification_intervals(
     scores: np.ndarray,
     same: np.ndarray,
     first: Sequence[str],
@@ -285,10 +289,10 @@ def verification_intervals(
     resamples: int,
     drawn: str = "",
 ) -> tuple[Interval, Interval]:
-    """Return the equal error rate and the least cost with their 95 % intervals; [value, value]
+    """Estimate the equal error rate and the least cost with their 95 % intervals; [value, value]
     without resamples or with too few groups.
 
-    scores, same: (N,), as in `ErrorCurve.of_scores`. first, second: the speakers of both
+    scores, same: (N,), as in `ErrorCurve.from_scores`. first, second: the speakers of both
     recordings, N each. Trials that share a speaker are not independent, so that the bootstrap draws
     speakers and weights trials (`stats.draw_weights`). drawn: the name of the drawn units.
     """
@@ -300,10 +304,10 @@ def verification_intervals(
     for weights in draw_weights(pairs, [*first, *second], 0, resamples):
         # leaves out resamples without trials of both kinds
         weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
-        curve = ErrorCurve.of_scores(ranked, right, weights)
+        curve = ErrorCurve.from_scores(ranked, right, weights)
         eers.append(curve.eer)
         costs.append(curve.min_dcf)
-    curve = ErrorCurve.of_scores(scores, same)
+    curve = ErrorCurve.from_scores(scores, same)
     intervals = []
     for value, resampled in ((curve.eer, eers), (curve.min_dcf, costs)):
         ends = interval_ends(float(value), np.concatenate(resampled), groups, bounds=(0.0, 1.0))

@@ -10,7 +10,7 @@ from torch import nn
 
 from speechssl.data.superb import load_labelled
 from speechssl.superb import train
-from speechssl.superb.data import HeadSettings, encoder_card
+from speechssl.superb.data import HeadSettings, describe_encoder
 from speechssl.superb.export import RUNNER_TASKS
 from speechssl.superb.tasks.classification import Classification, UtteranceClassifier
 from speechssl.superb.train import HeadRun, train_heads
@@ -21,7 +21,7 @@ def test_a_head_is_trained_saved_and_evaluated(keywords, encoder, tmp_path):
     task, loader = keywords
     settings = HeadSettings(learning_rate=1e-3, steps=60, batch=32, every=20, patience=3)
     run = HeadRun(task, loader, settings, 0, tmp_path / "head", rates=(1e-3, 1e-2))
-    (trained,) = train_heads([run], encoder_card(encoder))
+    (trained,) = train_heads([run], describe_encoder(encoder))
     assert trained.card["dev"]["acc"] == 100
     assert sum(trained.card["layer_weights"]) == pytest.approx(1)
     dev = task.data.splits["dev"]
@@ -40,7 +40,7 @@ def test_a_head_is_trained_saved_and_evaluated(keywords, encoder, tmp_path):
 
 def test_sampling_weights_balance_the_classes(labelled, encoder):
     data = load_labelled(labelled(counts=(9, 4, 4)))  # in training five low and four high
-    weights = Classification("ks", data, encoder.grid).weights(data.splits["train"])
+    weights = Classification("ks", data, encoder.grid).compute_weights(data.splits["train"])
     assert weights[::2].sum() == pytest.approx(1)
     assert weights[1::2].sum() == pytest.approx(1)
 
@@ -69,7 +69,7 @@ def make_expert(name, width, classes):
     """Make s3prl's expert with its layers, and without its data, which `__init__` would read."""
     task = next(t for t in RUNNER_TASKS if t.name == name)
     module = importlib.import_module(f"s3prl.downstream.{task.downstream}.expert")
-    sizes = task.config()["downstream_expert"]["modelrc"]
+    sizes = task.make_config()["downstream_expert"]["modelrc"]
     projection = sizes["projector_dim"]
     expert = module.DownstreamExpert.__new__(module.DownstreamExpert)
     nn.Module.__init__(expert)

@@ -16,9 +16,9 @@ from speechssl.superb.data import Batch
 from speechssl.superb.tasks.diarisation import (
     Diarisation,
     SpeakerActivity,
-    active_frames,
-    active_intervals,
-    diarisation_errors,
+    list_active_intervals,
+    mark_active_frames,
+    measure_diarisation_errors,
     permutation_free_loss,
 )
 from speechssl.timing import FrameGrid
@@ -51,16 +51,16 @@ def predict_perfectly(utterances):
     predicted = {}
     for u in utterances:
         frames = GRID.frames(GRID.sample(u.seconds))
-        predicted[u.id] = active_frames(u.turns, GRID, frames).numpy()
+        predicted[u.id] = mark_active_frames(u.turns, GRID, frames).numpy()
     return predicted
 
 
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
 def test_frames_become_turns_and_turns_the_same_frames(grid, frames, seed):
     is_active = np.random.default_rng(seed).random(frames) < 0.5
-    intervals = active_intervals(is_active, grid, grid.samples_for(frames) / grid.sample_rate)
+    intervals = list_active_intervals(is_active, grid, grid.samples_for(frames) / grid.sample_rate)
     turns = [Turn("a", *interval) for interval in intervals]
-    active = active_frames(turns, grid, frames)
+    active = mark_active_frames(turns, grid, frames)
     assert active.shape == (frames, int(is_active.any()))
     if is_active.any():
         assert np.array_equal(active[:, 0].numpy() > 0, is_active)
@@ -182,7 +182,7 @@ def test_the_errors_are_pyannotes(truth, predicted):
     uem = Timeline([Segment(0, 20)])
     metric = DiarizationErrorRate()
     expected = metric(annotate(truth), annotate(predicted), uem=uem, detailed=True)
-    errors = diarisation_errors(truth, predicted)
+    errors = measure_diarisation_errors(truth, predicted)
     assert errors.speech == pytest.approx(expected["total"], abs=1e-6)
     assert errors.missed == pytest.approx(expected["missed detection"], abs=1e-6)
     assert errors.false_alarms == pytest.approx(expected["false alarm"], abs=1e-6)

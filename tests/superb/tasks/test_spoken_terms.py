@@ -19,10 +19,10 @@ from speechssl.superb.tasks import spoken_terms
 from speechssl.superb.tasks.spoken_terms import (
     BETA,
     SpokenTerms,
-    max_term_value,
-    side_by_side,
-    subsequence_costs,
-    term_values,
+    compute_mtwv,
+    compute_subsequence_costs,
+    compute_term_values,
+    stack_documents,
 )
 
 from ...files import refused
@@ -85,7 +85,7 @@ def test_scores_and_decisions_are_s3prls(s3prl, tmp_path, monkeypatch):
     states["dev2"] = states["dev2"][:4]  # too short a query, which scores 0
     queries = [u.id for u in task.data.splits["dev"]]
     documents = [u.id for u in task.data.splits["documents"]]
-    scores = task.scores(states.__getitem__, "dev", [0, 1, 2])
+    scores = task.score_pairs(states.__getitem__, "dev", [0, 1, 2])
     assert not scores[:, 2].any()
     for layer in range(3):
         features = {name: states_of_name[:, layer] for name, states_of_name in states.items()}
@@ -140,7 +140,7 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     before = task.evaluate(states.__getitem__, "test", 1, 1).measures["mtwv"]
     del states["test0"], states["d13"]
     states["d12"] = states["d12"][:0]  # no frame
-    scores = task.scores(states.__getitem__, "test", [1])[0]
+    scores = task.score_pairs(states.__getitem__, "test", [1])[0]
     assert (scores[0] == -np.inf).all()
     assert (scores[:, [12, 13]] == -np.inf).all()
     assert scores[1:, :12].mean(1) == pytest.approx(0, abs=1e-9)
@@ -149,7 +149,7 @@ def test_unreadable_recordings_are_missed_and_never_left_out(tmp_path):
     assert after.n == before.n
     assert after.value < before.value
     # the query that could not be read has the value 0
-    assert max_term_value(term_values(scores[:1], task.truth("test")[:1])) == 0
+    assert compute_mtwv(compute_term_values(scores[:1], task.mark_matches("test")[:1])) == 0
 
 
 def test_a_query_that_matches_an_unknown_document_is_refused(tmp_path):
@@ -184,8 +184,8 @@ def cost_by_dtw_python(query, document):
 def test_costs_are_dtw_pythons_and_do_not_depend_on_other_documents(length, lengths, seed):
     query = random_frames(length, seed)
     documents = [random_frames(n, seed + 1 + i) for i, n in enumerate(lengths)]
-    costs = subsequence_costs(query, *side_by_side(documents))
-    alone = torch.cat([subsequence_costs(query, *side_by_side([d])) for d in documents])
+    costs = compute_subsequence_costs(query, *stack_documents(documents))
+    alone = torch.cat([compute_subsequence_costs(query, *stack_documents([d])) for d in documents])
     assert torch.allclose(costs, alone, atol=1e-5)
     expected = [cost_by_dtw_python(query, document) for document in documents]
     assert costs.numpy() == pytest.approx(expected, abs=1e-5)
@@ -221,7 +221,7 @@ def test_mtwv_is_that_of_brute_force(queries, documents, seed, with_ties, distan
     scores = rng.standard_normal(truth.shape) + distance * truth
     if with_ties:
         scores = np.round(scores)
-    mtwv = max_term_value(term_values(scores, truth))
+    mtwv = compute_mtwv(compute_term_values(scores, truth))
     assert mtwv == pytest.approx(mtwv_by_brute_force(scores, truth))
 
 

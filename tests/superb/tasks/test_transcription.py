@@ -18,11 +18,11 @@ from speechssl.superb.tasks.transcription import (
     SpecAugment,
     Speech,
     TranscriptionHead,
-    log_probabilities,
-    marked_text,
-    slot_symbols,
+    compute_log_probabilities,
+    count_slot_errors,
+    join_marked_text,
+    list_slot_symbols,
     slot_type_f1,
-    slot_value_errors,
     train_language_model,
 )
 from speechssl.timing import FrameGrid
@@ -79,12 +79,12 @@ def build_head(task):
 def test_outputs_depend_on_neither_padding_nor_other_recordings(name):
     task = MAKE_TASK[name](make_set())
     head, batch = build_head(task), make_batch(task.data.splits["dev"])
-    for i, expected in enumerate(log_probabilities(head, batch)):
+    for i, expected in enumerate(compute_log_probabilities(head, batch)):
         alone = take_one(batch, i)
-        assert torch.allclose(log_probabilities(head, alone)[0], expected, atol=1e-5)
+        assert torch.allclose(compute_log_probabilities(head, alone)[0], expected, atol=1e-5)
         padded_states = torch.nn.functional.pad(alone.states, (0, 0, 0, 9), value=7.0)
         padded = replace(alone, states=padded_states)
-        assert torch.allclose(log_probabilities(head, padded)[0], expected, atol=1e-5)
+        assert torch.allclose(compute_log_probabilities(head, padded)[0], expected, atol=1e-5)
     assert len(task.predict(head, batch)) == len(batch.utterances)
 
 
@@ -243,15 +243,15 @@ def test_the_loss_is_s3prls(s3prl, lengths):
 
 
 def test_a_text_with_a_slot_becomes_symbols_and_a_marked_text():
-    symbols = slot_symbols("fly to New York", [Slot("to city", "new york")])
+    symbols = list_slot_symbols("fly to New York", [Slot("to city", "new york")])
     assert symbols == [*"fly", "|", *"to", "|", "B-to_city", *"new", "|", *"york", "E-to_city"]
-    assert marked_text(symbols) == "fly to B-to_city new york E-to_city"
+    assert join_marked_text(symbols) == "fly to B-to_city new york E-to_city"
 
 
 def test_equal_slots_are_found_one_after_the_other():
     slots = [Slot("city", "rome"), Slot("city", "rome")]
     marked = "from B-city rome E-city to B-city rome E-city"
-    assert marked_text(slot_symbols("from rome to rome", slots)) == marked
+    assert join_marked_text(list_slot_symbols("from rome to rome", slots)) == marked
 
 
 SLOT_TYPES = ("city", "city_name", "x")
@@ -294,7 +294,7 @@ def test_slot_measures_are_s3prls_on_random_predictions(s3prl, seed):
             predicted.append(pieces if rng.random() < 0.4 else damage(rng, text))
         pairs = list(zip(predicted, truth, strict=True))
         f1 = sum(slot_type_f1(*pair) for pair in pairs) / len(pairs)
-        counts = [slot_value_errors(*pair) for pair in pairs]
+        counts = [count_slot_errors(*pair) for pair in pairs]
         cer = sum(errors for errors, _ in counts) / sum(length for _, length in counts)
         for s3prls in (slot_filling, metric):
             assert f1 == pytest.approx(s3prls.slot_type_f1(predicted, truth), abs=1e-12)

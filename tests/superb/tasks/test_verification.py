@@ -18,7 +18,7 @@ from speechssl.superb.tasks.verification import (
     ErrorCurve,
     Verification,
     XVector,
-    verification_intervals,
+    estimate_verification_intervals,
 )
 from speechssl.timing import FrameGrid
 
@@ -217,7 +217,7 @@ def test_eer_and_min_dcf_are_s3prls(s3prl, scores_and_same):
     from s3prl.metric.common import compute_eer, compute_minDCF
 
     scores, same = scores_and_same
-    curve = ErrorCurve.of_scores(scores, same)
+    curve = ErrorCurve.from_scores(scores, same)
     assert curve.eer == pytest.approx(EER(same.astype(int), scores)[0], abs=1e-9)
     assert curve.eer == pytest.approx(compute_eer(same.astype(int), scores)[0], abs=1e-9)
     assert curve.min_dcf == pytest.approx(compute_minDCF(same.astype(int), scores)[0], abs=1e-9)
@@ -235,8 +235,8 @@ def test_a_resample_weights_trials_by_how_often_their_speakers_are_drawn():
     weights = []
     for a, b in zip(first, second, strict=True):
         weights.append(count_of[a] if a == b else count_of[a] * count_of[b])
-    resample = ErrorCurve.of_scores(scores.repeat(weights), same.repeat(weights))
-    eer, cost = verification_intervals(scores, same, first, second, resamples=1)
+    resample = ErrorCurve.from_scores(scores.repeat(weights), same.repeat(weights))
+    eer, cost = estimate_verification_intervals(scores, same, first, second, resamples=1)
     for interval, value in ((eer, resample.eer), (cost, resample.min_dcf)):
         ends = sorted({interval.low, interval.value, interval.high})
         assert ends == pytest.approx(sorted({interval.value, float(value)}))
