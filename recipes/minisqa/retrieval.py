@@ -54,7 +54,7 @@ from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import normalise, tokens
 from speechssl.text.tfidf import NGRAM, Terms, ngrams, tfidf
-from speechssl.textlm.encoders import load_text_encoder, longest_sequence
+from speechssl.textlm.encoders import count_positions, load_text_encoder
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
@@ -186,7 +186,7 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     card: dict[str, Any] = {"text_encoder": hash_weights(model)}
     if bf16:
         card["bf16"] = True
-    return Embedder(run, tokenise, special_tokens(tokenizer), card, longest_sequence(model), bf16)
+    return Embedder(run, tokenise, special_tokens(tokenizer), card, count_positions(model), bf16)
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
@@ -216,7 +216,7 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         return np.concatenate([[layout.sep], runs.units])  # behind the [CLS] that `_embed` adds
 
     if reader == TAUGHT:
-        longest = longest_sequence(model.encoder)
+        longest = count_positions(model.encoder)
         return Embedder(average_output, frame_units, specials, weights, longest)
     return Embedder(average_rows, lambda runs: runs.units, specials, weights)
 
@@ -297,7 +297,7 @@ class SourceLoader:
             if source == TAUGHT:  # smooths and joins units as its reader was trained
                 folder = self.models / TAUGHT
                 extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
-            encode = remember_last(extractor.units)
+            encode = remember_last(extractor.extract)
             return Source(source, lambda _, samples: encode(samples), extractor.card)
         recogniser = load_recogniser(self.models, source, self.encoder, self.language)
         transcribe = remember_last(recogniser.transcribe)

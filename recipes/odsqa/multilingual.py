@@ -23,9 +23,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import stage, write_json
+from speechssl.artifacts import begin_stage, write_json
 from speechssl.cli import script
-from speechssl.data.records import Passage, Question, data_hash, load_corpus
+from speechssl.data.records import Passage, Question, hash_data, load_corpus
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
@@ -134,12 +134,12 @@ def make_encoder(o: Multilingual) -> None:
     """Train (once) on the corpora, and write the encoder and its tokeniser to `o.out`."""
     options, out = o.training, o.out
     made_from = {
-        "data": [data_hash(corpus, "train") for corpus in o.corpora],
+        "data": [hash_data(corpus, "train") for corpus in o.corpora],
         "from": o.text_encoder,
         "batch": o.batch,
         "training": vars(options),
     }
-    with stage(out, made_from):
+    with begin_stage(out, made_from):
         if (out / "card.json").is_file():
             return
         corpora: list[list[Passage | Question]] = []

@@ -27,7 +27,7 @@ from speechssl.data.records import load_corpus, synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.report.figures import add_legend, line_style, new_axes
-from speechssl.results import MUTED, Table, drawn_sentence, interval_text, save_figure
+from speechssl.results import MUTED, Table, describe_drawn, format_interval, save_figure
 from speechssl.stats import Estimate, Interval, ItemScore, combine_estimates, resample_cells
 
 # FF1 is predicted for so many times all questions; 10: about SQuAD's training set (87,599 : 7,649)
@@ -146,7 +146,7 @@ def fit(out: Path, systems: list[str]) -> None:
         check = format_percent(predict_score(xs[:-1], scores[:-1], xs[-1]))
         notes.append(f"The line through the smaller parts alone gives {check} for all.")
     notes += [
-        drawn_sentence([("FF1", scores[0].unit, scores[0].groups)]),
+        describe_drawn([("FF1", scores[0].unit, scores[0].groups)]),
         "They do not draw the training (one seed) and take the line for granted.",
         f"Training: {synthetic_note(out / 'train')}",
         f"Dev: {synthetic_note(out / 'dev')}",
@@ -170,7 +170,7 @@ def check_alike(systems: list[str], cards: Iterable[dict], parts: list[Part]) ->
 
 
 def format_percent(score: Estimate, sign: str = "") -> str:
-    return interval_text(score.interval.percent, sign)
+    return format_interval(score.interval.percent, sign)
 
 
 def draw(

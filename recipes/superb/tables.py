@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from speechssl.eval.superb import make_superb_tables
-from speechssl.results import Table, markdown, read_rows
+from speechssl.results import Table, format_markdown, read_rows
 
 SNR = 5.0  # dB, of the noise in the tables
 
@@ -30,7 +30,7 @@ def main(exp: Path) -> None:
         tables = make_superb_tables(rows, list(dict.fromkeys(row.encoder for row in rows)), SNR)
         if ratios:
             tables = [*tables, cached]
-        print(f"\n## {folder}\n\n{markdown(tables)}")
+        print(f"\n## {folder}\n\n{format_markdown(tables)}")
 
 
 if __name__ == "__main__":

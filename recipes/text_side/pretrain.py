@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import replacing, stage
+from speechssl.artifacts import begin_stage, replace_file
 from speechssl.checkpoints import checkpoint_folder
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, DROPOUT
@@ -32,7 +32,7 @@ from speechssl.textlm import encoders
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import special_tokens
 from speechssl.training import check_share, fit
-from speechssl.units.storage import load_units, units_card
+from speechssl.units.storage import load_units, read_units_card
 from textside import objectives
 from textside.data import (
     OF_TEXT,
@@ -164,7 +164,7 @@ def pretrain_text(o: PretrainText) -> None:
     names = {name: value and "/".join(Path(value).parts[-2:]) for name, value in places.items()}
     options = keep_decisive(o) | names
     folder = o.out / "encoder"
-    with stage(o.out, data.inputs, options, grows="options.training.steps") as step:
+    with begin_stage(o.out, data.inputs, options, grows="options.training.steps") as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             causal = o.objective == objectives.CAUSAL
@@ -254,7 +254,7 @@ def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
 def save_head(head: nn.Module, file: Path) -> None:
     """Write the head that predicts tokens, for `translate.py`."""
     file.parent.mkdir(exist_ok=True)
-    with replacing(file) as temporary:
+    with replace_file(file) as temporary:
         save_file({name: x.cpu().contiguous() for name, x in head.state_dict().items()}, temporary)
 
 
@@ -274,7 +274,7 @@ def read_data(o: PretrainText) -> Data:
     if o.data == UNITS:
         for name, place in (("units", o.units), ("second_units", o.second_units)):
             if place:
-                inputs[name] = [part["hash"] for part in units_card(place / SPLIT)["parts"]]
+                inputs[name] = [part["hash"] for part in read_units_card(place / SPLIT)["parts"]]
     for name in ("start", "tokenizer"):
         if getattr(o, name):
             inputs[name] = describe_encoder(getattr(o, name))
@@ -294,7 +294,7 @@ def choose_source(
         return mix_sources([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
-        count = int(units_card(folders[0])["K"])
+        count = int(read_units_card(folders[0])["K"])
         tokens = np.array(assign_tokens(tokenizer, count, "most-frequent", seed), np.int64)
         sources = []
         for folder in folders:

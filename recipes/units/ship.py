@@ -19,10 +19,10 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from speechssl.artifacts import read_json, replacing, write_json
-from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.artifacts import read_json, replace_file, write_json
+from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import dequantise, quantise
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 from speechssl.units.codebook import load_codebook
 
 SAME_TEXT = ("same_text_auc", "same_text_distance")
@@ -39,7 +39,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         same_text = {name: measures[name] for name in (*SAME_TEXT, "pnmi") if name in measures}
     distances = {}  # by condition
     for row in measures.get("stability", []):
-        condition = condition_name(row["condition"], row.get("snr_db"))
+        condition = name_condition(row["condition"], row.get("snr_db"))
         distances[condition] = row["unit_edit_distance"]
     return {"same_text": same_text, "unit_edit_distance": distances}
 
@@ -76,10 +76,10 @@ def main(exp: Path, arm: str, book: str, out: Path, config: str) -> None:
     encoder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "preprocessor_config.json", "card.json"):
         shutil.copyfile(source / name, encoder / name)
-    with replacing(encoder / "model.safetensors") as temporary:
+    with replace_file(encoder / "model.safetensors") as temporary:
         weights = dequantise(load_file(source / "model.safetensors"))
         save_file(quantise(weights, kernels=True), temporary, {"format": "pt"})
-    card = read_json(encoder / "card.json") | {"files": file_hashes(encoder)}
+    card = read_json(encoder / "card.json") | {"files": hash_folder(encoder)}
     write_json(encoder / "card.json", card | facts | {"corpus": corpus})
     rounded = load_encoder(encoder).hash
     for name, labels in {"words": book, "units": "known"}.items():

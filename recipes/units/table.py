@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_json
-from speechssl.results import Table, interval_text, read_rows
+from speechssl.results import Table, format_interval, read_rows
 
 # beginning of an arm's name -> whether words or phones were used in its training, or in that of the
 # encoder that it started from; the first pattern counts
@@ -120,7 +120,7 @@ def make_answers_table(exp: Path) -> Table:
             name = row.condition + ("" if row.snr_db is None else f", {row.snr_db:g} dB")
             if path.parent.parent.name == "answers-festival":
                 name = "festival"
-            answers[path.parent.name][name] = interval_text(row)
+            answers[path.parent.name][name] = format_interval(row)
     heads = list(dict.fromkeys(name for row in answers.values() for name in row))
     lines = []
     for arm, row in answers.items():

@@ -33,7 +33,7 @@ from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_
 from speechssl.cascade.model import greedy_spans, join_symbols
 from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
 from speechssl.dual.system import choose_device
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.text import joiner, language_of
 from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid
@@ -140,7 +140,7 @@ class CtcCheckpoint:
     def log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
-        if not self.grid.frames(len(samples)):
+        if not self.grid.count_frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
@@ -288,7 +288,7 @@ def _refuse_unloadable(folder: Path) -> Iterator[None]:
         yield
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
-            f"cannot load {folder} ({first_line(error).rstrip('.')}); give a folder with the whole "
+            f"cannot load {folder} ({cut_error(error).rstrip('.')}); give a folder with the whole "
             "fine-tuned checkpoint (config.json, model.safetensors, preprocessor_config.json, "
             "tokenizer files), or a hub id (OWNER/NAME)"
         ) from error

@@ -40,7 +40,7 @@ from speechssl.errors import InputError
 from speechssl.options import find_shipped
 from speechssl.textlm.encoders import (
     check_missing,
-    longest_sequence,
+    count_positions,
     read_text_config,
     shorten_error,
 )
@@ -344,7 +344,7 @@ class HuggingFaceReader:
         `cut_at_words`. Warns of questions that fill more than half of a window: they are cut off.
         """
         length = self.options.max_seq_length
-        length = min(length, longest_sequence(self.model) or length)
+        length = min(length, count_positions(self.model) or length)
         pairs: list[JoinedText] = []
         for question, passage in items:
             text = question.separator.join(written_words(question))

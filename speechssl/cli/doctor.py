@@ -18,7 +18,7 @@ from speechssl import __version__
 from speechssl.artifacts import read_json
 from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, models_root
 from speechssl.cli.options import Doctor
-from speechssl.errors import InputError, first_line, packages_of
+from speechssl.errors import InputError, cut_error, list_packages
 
 EXTRAS = {  # extra of this package -> what it is for
     "chinese": "pinyin beside characters",
@@ -97,7 +97,7 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
         if why := why_unmet(text):
             missing[name] = ("all verbs", f"pip install '{text}' ({why})")
     for extra, purpose in EXTRAS.items():
-        unmet = [f"'{text}'" for text in packages_of(extra) if why_unmet(text)]
+        unmet = [f"'{text}'" for text in list_packages(extra) if why_unmet(text)]
         if unmet:
             missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
     return versions, missing
@@ -140,12 +140,12 @@ def describe_engine(encoder: str) -> dict[str, str]:
         import torch
 
         from speechssl.encoders.load import load_encoder
-        from speechssl.processes import cpu_capabilities, has_bf16
+        from speechssl.processes import has_bf16, list_cpu_capabilities
     except ImportError as error:
-        return {"torch": f"cannot be imported ({first_line(error)})"}
+        return {"torch": f"cannot be imported ({cut_error(error)})"}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     bf16 = "bf16" if has_bf16(on_cpu=True) else "no bf16"
-    amx = "and AMX" if cpu_capabilities().get("amx_bf16") else "and no AMX"
+    amx = "and AMX" if list_cpu_capabilities().get("amx_bf16") else "and no AMX"
     facts = {
         "processor": f"{len(os.sched_getaffinity(0))} cores, {bf16} {amx}",
         "GPU": ", ".join(gpus) or "none",

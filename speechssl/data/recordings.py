@@ -30,7 +30,7 @@ from speechssl.data.files import (
     list_files,
     read_csv,
 )
-from speechssl.data.records import check_inside, data_hash, first_passages, load_corpus, read_lines
+from speechssl.data.records import check_inside, first_passages, hash_data, load_corpus, read_lines
 from speechssl.errors import InputError, make_printable
 from speechssl.processes import is_main
 from speechssl.schema import convert
@@ -163,7 +163,7 @@ def source_card(source: Path, split: str | None, passages: int | None) -> dict[s
     passages: how many of them are taken, None for all."""
     if split is None:
         return {}
-    return {"corpus": data_hash(source, split), "split": split, "passages": passages}
+    return {"corpus": hash_data(source, split), "split": split, "passages": passages}
 
 
 def read_manifest(path: Path) -> Iterator[Recording]:

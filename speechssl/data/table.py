@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, parse_json, stage
-from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
+from speechssl.artifacts import begin_stage, hash_files, parse_json
+from speechssl.audio import SAMPLE_RATE, convert_samples, measure_duration, write_flac
 from speechssl.data.files import decode_cell, detect_delimiter, read_csv, read_parquet, safe_name
 from speechssl.data.options import TableCorpus
 from speechssl.data.prepare import (
@@ -142,7 +142,7 @@ def make_corpus(
     that is not empty.
     """
     out = Path(out)
-    with stage(out, {"what": "corpus of rows in memory"}) as step:
+    with begin_stage(out, {"what": "corpus of rows in memory"}) as step:
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
         report = PrepareReport(out.resolve().name)
@@ -336,7 +336,7 @@ class RecordMaker:
                     f"{place} names {path}, which does not exist; paths are relative to {self.base}"
                 )
             try:
-                return str(path.resolve()), exact_duration(path)
+                return str(path.resolve()), measure_duration(path)
             except InputError:
                 return None
         where = f"{place}, audio"
@@ -344,7 +344,7 @@ class RecordMaker:
             if isinstance(cell, Mapping) and cell.get("bytes"):
                 samples = decode_cell(cell["bytes"], where)
             else:  # a dict, or the decoder of newer versions of `datasets`
-                samples = as_recording(cell["array"], int(cell["sampling_rate"]), where)
+                samples = convert_samples(cell["array"], int(cell["sampling_rate"]), where)
         except (TypeError, KeyError) as error:
             raise InputError(
                 f"{where} is no path and has no array with its sampling_rate; give one"

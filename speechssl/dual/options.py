@@ -20,8 +20,8 @@ from speechssl.options import (
     TrainingOptions,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
 )
@@ -206,4 +206,4 @@ class TrainUnitWords:
                 "--start and --teacher both say how the student begins; leave out one of them"
             )
         if self.objective == "masked-units":
-            refuse_given(["layers"], changed_options(self), "with --objective masked-units")
+            refuse_given(["layers"], list_changes(self), "with --objective masked-units")

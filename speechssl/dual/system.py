@@ -25,7 +25,7 @@ from speechssl.dual.data import Layout, Window, collate, cut_windows, list_codeb
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text.tfidf import ngrams, tfidf
-from speechssl.timing import FrameGrid, RunLength, interval_of_units
+from speechssl.timing import FrameGrid, RunLength, find_interval
 from speechssl.units.features import UnitExtractor
 
 START_WEIGHT, END_WEIGHT = 0.4, 0.6  # of DUAL's reader
@@ -236,7 +236,7 @@ def answer_units(
     spans = reader.read([(question.units, passage.units) for question, passage in items])
     answers = []
     for span, (_, passage) in zip(spans, items, strict=True):
-        start, end = interval_of_units(grid, passage, span.first, span.last)
+        start, end = find_interval(grid, passage, span.first, span.last)
         answers.append(TimedAnswer(start, end, span.confidence))
     return answers
 
@@ -254,7 +254,7 @@ class DualSystem:
     def encode(self, record: Any, samples: Any) -> RunLength:
         """Encode a recording as units. samples: (N,) float32 at 16 kHz. Raises ValueError for audio
         shorter than one frame."""
-        return self.extractor.units(samples)
+        return self.extractor.extract(samples)
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """Answer questions. items: units of (question, passage)."""

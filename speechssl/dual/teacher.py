@@ -30,8 +30,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.artifacts import stage
-from speechssl.data.records import Corpus, Passage, Question, data_hash, first_passages, load_corpus
+from speechssl.artifacts import begin_stage
+from speechssl.data.records import Corpus, Passage, Question, first_passages, hash_data, load_corpus
 from speechssl.dual.data import (
     Layout,
     UnitSource,
@@ -55,11 +55,11 @@ from speechssl.dual.train import (
     save_trained,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.options import find_shipped, settings
+from speechssl.options import find_shipped, select_settings
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.symbols import special_ids
+from speechssl.textlm.symbols import list_specials
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
-from speechssl.timing import FrameGrid, RunLength, units_of_interval
+from speechssl.timing import FrameGrid, RunLength, find_units
 from speechssl.training import Batch, check_share
 
 TEMPERATURE = 0.07  # of the softmax over cosines
@@ -78,15 +78,15 @@ def train_unit_words(o: TrainUnitWords) -> None:
     start = o.start or o.teacher  # one of them at most: the student begins with its weights
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
-        "data": data_hash(o.corpus, o.qa.split),
+        "data": hash_data(o.corpus, o.qa.split),
         "units": source.made_from,
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
     }
-    options = settings(o.qa) | {"objective": o.objective}
+    options = select_settings(o.qa) | {"objective": o.objective}
     if o.layers == "all":
         options["layers"] = "all"
-    with stage(o.out, made_from, options, grows=STEPS) as step:
+    with begin_stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
             data = first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
@@ -102,7 +102,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             has_words = pieces is not None or o.teacher is not None
             if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
-            layout = make_layout(o.qa, *special_ids(source.symbols))
+            layout = make_layout(o.qa, *list_specials(source.symbols))
             model: nn.Module = UnitTeacher(student, teacher, o.layers == "all")
             batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
             if o.objective == "masked-units":
@@ -219,7 +219,7 @@ def find_word_units(
     for word in record.words:
         ids, _ = codec.encode([word.text])
         if len(ids) and word.end > word.start:
-            spans.append(units_of_interval(grid, units, word.start, word.end))
+            spans.append(find_units(grid, units, word.start, word.end))
             word_pieces.append(ids)
     return SpokenWords(units.units, np.array(spans, int).reshape(-1, 2), tuple(word_pieces))
 
@@ -365,7 +365,7 @@ class UnitTeacher(nn.Module):
         self.teacher = teacher
         self.every_layer = every_layer
 
-    def vectors(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed_words(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vectors (L, N, H) that the layers of student and teacher give the words of a
         batch."""
         student = self.student
@@ -388,7 +388,7 @@ class UnitTeacher(nn.Module):
         of the batch by the student's vector, a mean over words and layers. right: the share of
         words whose vectors in the last layer are nearest to each other.
         """
-        student_vectors, teacher_vectors = self.vectors(batch)
+        student_vectors, teacher_vectors = self.embed_words(batch)
         student_vectors = functional.normalize(student_vectors, dim=-1)
         teacher_vectors = functional.normalize(teacher_vectors, dim=-1)
         cosines = student_vectors @ teacher_vectors.mT  # (L, N, N)

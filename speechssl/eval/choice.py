@@ -13,7 +13,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hold_output
 from speechssl.augment import Condition, parse_condition
 from speechssl.checkpoints import model_folder
-from speechssl.data.records import Corpus, corpus_card, first_passages, load_corpus
+from speechssl.data.records import Corpus, first_passages, load_corpus, read_corpus_card
 from speechssl.errors import InputError
 from speechssl.eval.conditions import check_conditions
 from speechssl.eval.encode import Recording
@@ -40,7 +40,7 @@ from speechssl.multiple_choice.system import (
     WrittenChoice,
     load_choice_systems,
 )
-from speechssl.results import Row, list_rows, published_tables
+from speechssl.results import Row, list_rows, make_published_tables
 
 BATCH = 16  # questions whose options are scored together
 CLEAN = parse_condition("clean")
@@ -56,9 +56,9 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, evaluate_systems(systems, data, conditions, setup))
-        corpus_split = f"{corpus_card(o.corpus).get('corpus')} {o.split}"
+        corpus_split = f"{read_corpus_card(o.corpus).get('corpus')} {o.split}"
         texts = [table_of_rows(o, conditions)]
-        texts += [table.text for table in published_tables([corpus_split])]
+        texts += [table.text for table in make_published_tables([corpus_split])]
         print("\n\n".join(texts))
         return list_rows(o.out)
 

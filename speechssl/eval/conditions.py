@@ -24,7 +24,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.checkpoints import SHIPPED
 from speechssl.errors import InputError
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Setting:
     @property
     def label(self) -> str:
         """Return the name with the SNR: "unseen-kitchen 5 dB"."""
-        return condition_name(self.name, self.snr_db)
+        return name_condition(self.name, self.snr_db)
 
     @property
     def file(self) -> str:
@@ -204,7 +204,7 @@ def freeze_mixtures(
     """
     card = path.with_suffix(".card.json")
     files = [[name, file_size(file)] for name, file in recordings.items()]
-    noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
+    noise = [[c.text, [list(source) for source in distorter.list_sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
     has_manifest = path.is_file() and card.is_file()
     if not has_manifest or read_json(card)["made_from"] != made_from:

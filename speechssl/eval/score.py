@@ -26,11 +26,11 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    corpus_card,
+    choose_groups,
+    find_voices,
     hash_questions,
-    passage_units,
+    read_corpus_card,
     training_data,
-    voices_of,
 )
 from speechssl.eval.predict import Rows, write_items
 from speechssl.metrics import (
@@ -42,7 +42,7 @@ from speechssl.metrics import (
     word_error_rate,
 )
 from speechssl.results import SEEN
-from speechssl.stats import Interval, mean_interval, ratio_interval
+from speechssl.stats import Interval, estimate_mean, estimate_ratio
 from speechssl.text import ANSWERS_ONLY, answer_tokens, error_metric, language_of
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def measure_scores(
     seed: int,
 ) -> dict[str, Interval]:
     """Return the value of every metric with its 95 % bootstrap interval, which draws the units of
-    `passage_units`.
+    `choose_groups`.
 
     scored: scores of questions, with `id`, `passage` and the metrics. A metric is the mean over the
     questions that have it. Systems with transcripts also have the WER (zh: CER) over the passages
@@ -226,15 +226,15 @@ def measure_scores(
     for metric in metrics:
         measured = [s for s in scored if getattr(s, metric) is not None]
         if measured:
-            units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
-            values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
+            units = choose_groups(corpus, [s.passage for s in measured], [s.id for s in measured])
+            values[metric] = estimate_mean([getattr(s, metric) for s in measured], units, seed)
     passage_ids = {s.passage for s in scored}
     passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
     has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
     if transcripts and has_rules:
         errors = count_word_errors(passages, transcripts)
-        units = passage_units(corpus, [p.id for p in passages])
-        rate = ratio_interval(errors.errors, errors.words, units, seed)
+        units = choose_groups(corpus, [p.id for p in passages])
+        rate = estimate_ratio(errors.errors, errors.words, units, seed)
         values[error_metric(passages[0].language)] = rate
     return values
 
@@ -306,7 +306,7 @@ def write_scores(
     """Write the scores of questions with their card. lines: for each question its `id`, `passage`,
     and scores, 0 to 1, by metric; predictions: those that were scored; facts: further entries of
     the card."""
-    source = corpus_card(corpus.root)
+    source = read_corpus_card(corpus.root)
     synthetic = str(source.get("synthetic", ""))
     if not synthetic and any(r.synthetic for r in corpus.records):
         synthetic = "synthetic"
@@ -372,11 +372,11 @@ def _passage_facts(
     """Return facts about the passage of every question, by the question's id.
 
     `passage` is its id; `voice` and `asker` are the voices of passage and question, "" where they
-    are unknown or were heard in training (`data.records.voices_of`); `passage_errors` and
+    are unknown or were heard in training (`data.records.find_voices`); `passage_errors` and
     `passage_words` are the word errors and words of the passage, None for a system without
     transcripts.
     """
-    voices = voices_of(corpus)
+    voices = find_voices(corpus)
     passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
     counts: dict[str, tuple[int, int]] = {}
     if passages:

@@ -25,8 +25,8 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    data_hash,
     first_passages,
+    hash_data,
     load_corpus,
     synthetic_note,
 )
@@ -56,12 +56,12 @@ from speechssl.results import (
     Row,
     append_rows,
     describe_range,
+    describe_snr,
+    format_results,
     list_rows,
     read_rows,
-    results_table,
-    snr_note,
 )
-from speechssl.systems import System, default_systems, link_parts, load_systems
+from speechssl.systems import System, choose_default_systems, link_parts, load_systems
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def evaluate_task(
     all_systems = [system for _, systems in rounds for system in systems]
     check_names(all_systems, setup.out)
     split = task.corpus.root / task.corpus.split
-    data = data_hash(task.corpus.root, task.corpus.split)
+    data = hash_data(task.corpus.root, task.corpus.split)
     seen = {}
     for system in all_systems:
         seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
@@ -157,10 +157,10 @@ def encode_and_predict(
     corpus, distorter = task.corpus, setup.distorter
     inputs = {
         "task": task.name,
-        "data": data_hash(corpus.root, corpus.split),
+        "data": hash_data(corpus.root, corpus.split),
         "questions": list(task.questions),
         "condition": asdict(condition),
-        "noise": distorter.sources(condition),
+        "noise": distorter.list_sources(condition),
         "seed": distorter.seed,
     }
     missing, jobs = [], []
@@ -186,7 +186,7 @@ def encode_and_predict(
             "task": task.name,
             "made_from": store.made_from,
             "data": inputs["data"],
-            **distorter.card(condition),
+            **distorter.describe(condition),
             "card": dict(system.card),
             "failed": system_features.failed,
         }
@@ -299,7 +299,7 @@ def run_evaluation(o: Qa) -> str:
 def _evaluate_models(o: Qa, folder: Path) -> str:
     """Evaluate the systems of a folder of models, and return the table."""
     conditions = [parse_condition(c) for c in o.conditions]
-    names = o.systems or default_systems(folder)
+    names = o.systems or choose_default_systems(folder)
     data = first_passages(load_corpus(o.corpus, o.split), o.passages)
     check_answerable(data)  # before models are loaded
     if "cascade-given" in names and not any(r.transcript for r in data.records):
@@ -342,8 +342,8 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
 
 def table_of_rows(o: Conditions, conditions: Sequence[Condition]) -> str:
     """Return the table of everything in `o.out`/results.jsonl, and notes on the data."""
-    table = results_table(read_rows(o.out / "results.jsonl"))
-    noise = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
+    table = format_results(read_rows(o.out / "results.jsonl"))
+    noise = describe_snr(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [table, synthetic_note(o.corpus), noise]))
 
 

@@ -35,12 +35,12 @@ UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
 
-def special_ids(symbols: int) -> tuple[int, int, int]:
+def list_specials(symbols: int) -> tuple[int, int, int]:
     """Return the ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
     return symbols, symbols + 1, symbols + 2
 
 
-def symbol_encoder(
+def embed_symbols(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     symbols: int,
@@ -80,7 +80,7 @@ def assign_tokens(
     """Choose a token id for every symbol.
 
     `released`: id k + 5 for symbol k, as in DUAL's train.py. The others choose among the whole
-    words of two letters and more (`plain_words`). The order of the vocabulary gives the frequency:
+    words of two letters and more (`list_words`). The order of the vocabulary gives the frequency:
     WordPiece, BPE and unigram vocabularies go from the commonest to the rarest. The chosen words
     are shuffled by `seed`. Raises InputError for a vocabulary with fewer words than symbols, and in
     `released` for one with specials or unused ids there.
@@ -97,7 +97,7 @@ def assign_tokens(
                 "with RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
             )
         return ids
-    words = plain_words(tokenizer)
+    words = list_words(tokenizer)
     if len(words) < symbols:
         raise InputError(
             f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller "
@@ -110,7 +110,7 @@ def assign_tokens(
     return [int(i) for i in rng.permutation(chosen)]
 
 
-def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def list_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """List the ids of whole words of at least two letters, in the order of the vocabulary; of a
     vocabulary without any, such as ByT5's bytes, all ids but those of specials.
     """
@@ -123,7 +123,7 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return words or [index for _, index in tokens]
 
 
-def character_encoder(
+def embed_characters(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int = 0
 ) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerFast]:
     """Return the encoder, an embedding table (K + 3, E) of the characters of these texts for its
@@ -135,7 +135,7 @@ def character_encoder(
     """
     characters = character_tokenizer(texts)
     symbols = len(characters) - SPECIALS
-    encoder, table = symbol_encoder(model, tokenizer, symbols, "most-frequent", seed)
+    encoder, table = embed_symbols(model, tokenizer, symbols, "most-frequent", seed)
     if tokenizer.mask_token_id is not None:
         rows = model.get_input_embeddings().weight
         with torch.no_grad():

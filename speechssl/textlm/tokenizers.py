@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.text.chinese import FORMS
 
 # here and below: it takes seconds to import, and a reader that ships answers without it
@@ -43,7 +43,7 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
             raise ValueError("it has neither tokenizer.json nor a vocabulary")
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
         raise InputError(
-            f"cannot load the tokeniser in {source} ({first_line(error)}); {remedy}"
+            f"cannot load the tokeniser in {source} ({cut_error(error)}); {remedy}"
         ) from error
     return tokenizer
 

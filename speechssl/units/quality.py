@@ -26,23 +26,23 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.data.files import detect_delimiter, parse_number, read_csv, read_header
 from speechssl.data.recordings import Recording, audio_id, list_recordings
 from speechssl.data.records import Corpus, check_inside, load_corpus
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, report_set_aside
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, encode_each, load_extractor
 from speechssl.units.measures import (
     abx,
-    bit_rate,
+    compare_texts,
+    measure_bit_rate,
+    measure_usage,
     oracle_ff1,
+    probe_speakers,
     purity,
-    same_text,
-    speaker_probe,
     unit_edit_distance,
-    usage,
 )
 from speechssl.units.options import Evaluate
-from speechssl.units.phones import Phone, fill_all_gaps, phone_frames, read_alignment
+from speechssl.units.phones import Phone, fill_all_gaps, number_phones, read_alignment
 from speechssl.units.picture import draw_violins
 
 # The distortion stretch@1.2 makes speech 1.2 times as fast and keeps its pitch. It moves frames in
@@ -78,7 +78,7 @@ class Labelled:
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
     """Measure the quality of units; print and return the measures that this source allows. Raises
     InputError where there is no recording to measure."""
-    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+    with open_pool(len(os.sched_getaffinity(0))) as pool:
         torch.set_num_threads(1)  # for the reason in `fit.fit_units`
         measures = _measure_source(o, pool)
     if o.out:
@@ -105,14 +105,14 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
 
     def encode(recording: Recording) -> RunLength:
-        return extractor.units(read_audio(recording.path))
+        return extractor.extract(read_audio(recording.path))
 
     encoded = encode_each(pool, encode, recordings, len(recordings), "quality of units")
     units = {recording.id: runs for recording, runs in encoded}
     sequences = list(units.values())
     size = extractor.codebook.size
     measures = {"K": size, "precision": extractor.features.precision}
-    measures |= usage(sequences, size) | bit_rate(sequences)
+    measures |= measure_usage(sequences, size) | measure_bit_rate(sequences)
     measures |= _measure_phones(units, phones, extractor)
     if corpus:
         measures["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
@@ -164,12 +164,12 @@ def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
     for line in list(labelled.values())[: o.first]:
         speakers.setdefault(line.text, set()).add(line.speaker)
     if len(speakers) < 2:
-        raise cannot_compare(o.source, "there is only one text")
+        raise make_comparison_error(o.source, "there is only one text")
     if max(map(len, speakers.values())) < 2:
-        raise cannot_compare(o.source, "no text is spoken by two speakers")
+        raise make_comparison_error(o.source, "no text is spoken by two speakers")
 
 
-def cannot_compare(source: Path, why: str) -> InputError:
+def make_comparison_error(source: Path, why: str) -> InputError:
     """Make the error of a list whose texts and speakers allow no comparison."""
     return InputError(
         f"{source}: {why}; list several texts, each by several speakers, or give the folder of "
@@ -225,13 +225,13 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
     if len(aligned) < len(units):
         tally = f"{len(aligned)} of {len(units)} recordings"
         print(f"purity and PNMI: of {tally}, which have phones", file=sys.stderr)
-    numbers: dict[str, int] = {}  # phone -> its number, which `phone_frames` gives
+    numbers: dict[str, int] = {}  # phone -> its number, which `number_phones` gives
     units_of_frames, phones_of_frames = [], []
     left_out: dict[str, str] = {}  # id -> why its phones cannot be used
     for name in aligned:
         runs = units[name]
         try:
-            frames = phone_frames(phones[name], extractor.grid, runs.frames, numbers)
+            frames = number_phones(phones[name], extractor.grid, runs.frames, numbers)
         except InputError as error:
             left_out[name] = str(error)
             continue
@@ -267,7 +267,9 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
         raise InputError(f"{text} needs the speech of other people; give another noise")
     distorter = Distorter(o.seed)
     distorter.check(condition)
-    card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.card(condition)
+    card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.describe(
+        condition
+    )
     del card["seed"]
     return Distortion(card, lambda samples, name: distorter.apply(samples, condition, name))
 
@@ -311,7 +313,7 @@ def _encode_distorted(
 ) -> list[RunLength]:
     """Return the units of a recording after each of the distortions."""
     clean = read_audio(recording.path)
-    return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
+    return [extractor.extract(d.apply(clean, recording.id)) for d in distortions]
 
 
 # ---- the same text by several people
@@ -329,14 +331,14 @@ def _measure_list(
     speakers = [labelled[name].speaker for name in names]
     groups = [labelled[name].group for name in names]
     try:
-        rows = same_text(sequences, texts, speakers, groups, o.seed)
+        rows = compare_texts(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
-        raise cannot_compare(o.source, str(error)) from error
+        raise make_comparison_error(o.source, str(error)) from error
     if o.violins:
         draw_violins(o.violins, rows)
     for row in rows:
         del row["distances"]
-    probe = speaker_probe(runs, speakers, size, o.seed)
+    probe = probe_speakers(runs, speakers, size, o.seed)
     return {"same_text": rows} | abx(sequences, texts, speakers, o.seed) | probe
 
 
@@ -345,7 +347,7 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     needs."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
     for row in values.get("stability", []):
-        condition = condition_name(row["condition"], row["snr_db"])
+        condition = name_condition(row["condition"], row["snr_db"])
         flat[f"unit edit distance (UED), {condition}"] = row["unit_edit_distance"]
     for row in values.get("same_text", []):
         flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]

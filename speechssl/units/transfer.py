@@ -23,7 +23,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.recordings import Recording
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
 from speechssl.units.features import (
@@ -47,7 +47,7 @@ def transfer_codebook(o: Transfer) -> None:
 
     Centroid k is the mean of the new encoder's features over the frames of clean recordings that
     have the old unit k: one step of k-means from the old assignment. (Smoothing is the old one, and
-    so is the layer without --layer.) With --read-out linear, `linear_head` learns the old units of
+    so is the layer without --layer.) With --read-out linear, `fit_head` learns the old units of
     clean recordings from features of these and of their distorted versions. The card states the
     share of clean frames that keep their unit (`agreement`). Raises InputError where the frames of
     the two encoders differ, or a unit has no mean because it never occurs.
@@ -63,7 +63,7 @@ def transfer_codebook(o: Transfer) -> None:
     book = load_existing(o.out, card)
     if book is None:
         workers = o.workers or len(os.sched_getaffinity(0))
-        with single_threaded(workers) as pool:
+        with open_pool(workers) as pool:
             encoded = encode_each(pool, pair.encode, recordings, workers, "transferring units")
             fitted, compared = fit_codebook((x for _, x in encoded), o, card)
             frames_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
@@ -169,13 +169,11 @@ def fit_codebook(
     if missing:
         tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
     rows = sample.sample
-    weights, offsets = linear_head(rows[:, :-1], rows[:, -1].astype(int), size)
+    weights, offsets = fit_head(rows[:, :-1], rows[:, -1].astype(int), size)
     return Codebook(weights, card, offsets=offsets), compared
 
 
-def linear_head(
-    features: np.ndarray, units: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
+def fit_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Fit a multinomial logistic regression, features (N, D) -> units (N,): weights (K, D) and
     offsets (K,) float32 of raw features.
 

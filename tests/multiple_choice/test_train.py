@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import hash_data, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, save_reader
@@ -80,7 +80,7 @@ def test_a_model_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path)
     assert card["what"] == "multiple choice on words"
     assert (card["examples"], card["left_out"]) == (8, 0)
     assert card["licences"]["trained_on"] == ["toy, licence not known"]
-    assert card["data"] == data_hash(corpus, "train")
+    assert card["data"] == hash_data(corpus, "train")
     with untouched(out):
         train(corpus, out, options(), read="given")
     refused(r"other inputs \(.*read", train, corpus, out, options(), read="text")
@@ -110,7 +110,7 @@ def test_a_model_is_trained_on_units_and_a_question_without_some_is_left_out(
         names += [question.id, *question.option_ids]
     runs = {name: RunLength.of_frames(rng.integers(0, K, 60)) for name in names}
     del runs["q1:option-1"]
-    units = save_units(runs, {"codebook": "b", "corpus": data_hash(corpus, "train")})
+    units = save_units(runs, {"codebook": "b", "corpus": hash_data(corpus, "train")})
     out = tmp_path / "out"
     train(corpus, out, options(random_units=0.1), units=units, assignment="random")
     model, layout, card = load_choice(out)

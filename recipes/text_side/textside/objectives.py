@@ -38,7 +38,7 @@ from speechssl.checkpoints import checkpoint_folder
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import longest_sequence, make_encoder, shorten_error
+from speechssl.textlm.encoders import count_positions, make_encoder, shorten_error
 from speechssl.training import Batch
 from textside.data import Stream
 
@@ -460,7 +460,7 @@ def check_length(
 ) -> None:
     """Raise InputError for sequences that are longer than the positions of a model, or shorter than
     `fewest`, which leaves nothing beside specials. symbols, name: for the message."""
-    longest = longest_sequence(model)
+    longest = count_positions(model)
     if length < fewest or (longest is not None and length > longest):
         raise InputError(
             f"sequences of {length} {symbols} do not fit into {name}; give a --length from "
