@@ -46,11 +46,11 @@ INT16_PEAK = 100
 LOUD_PEAK = 40_000
 # The channels of a file cancel each other (one is another, inverted) where the power of their mean
 # is below this fraction, -20 dB, of the power of the loudest channel.
-CANCELLED = 0.01
+CANCEL_RATIO = 0.01
 SILENT_PEAK = 1e-4  # -80 dB: three steps of 16-bit audio
 CUT_OFF = "{} is cut off: it ends before its header says; copy or download it again"
 # suffixes that FFmpeg reads and libsndfile does not
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
+FFMPEG_SUFFIXES = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
@@ -187,7 +187,7 @@ def _channels_cancel(power: np.ndarray) -> bool:
     cancels; so the threshold stays below that, at half of it.
     """
     channels = len(power) - 1
-    threshold = min(CANCELLED, 0.5 / channels**2)
+    threshold = min(CANCEL_RATIO, 0.5 / channels**2)
     return bool(power[0] < threshold * power[1:].max())
 
 

@@ -101,7 +101,7 @@ class RunLength:
 
     @classmethod
     def of_frames(cls, frames: np.ndarray, seconds: float | None = None) -> RunLength:
-        """Merge equal neighbours. frames: (T,) int; seconds: of the recording."""
+        """Merge frames (T,) int to runs of one unit. seconds: of the recording."""
         frames = np.asarray(frames)
         if len(frames) == 0:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), seconds)

@@ -75,18 +75,20 @@ def generate_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> I
 
 
 def normalise(sound: np.ndarray) -> np.ndarray:
-    """Scale a sound to power 1; silence stays as it is."""
+    """Scale a sound (n,) to power 1; silence stays as it is."""
     power = float(np.mean(np.square(sound)))
     return sound / np.sqrt(power) if power > 0 else sound
 
 
 def blend(sound: np.ndarray, share: float, other: np.ndarray) -> np.ndarray:
-    """Scale two sounds to power 1, and add the other, times the amplitude `share`, to the first."""
+    """Scale two sounds (n,) to power 1, and add the other, times the amplitude `share`, to the
+    first."""
     return normalise(sound) + share * normalise(other)
 
 
 def add_faint_bed(sound: np.ndarray, rng: Generator, share: float) -> np.ndarray:
-    """Add faint noise, whose RMS is this share of the sound's peak, so that no pause is silent."""
+    """Add faint noise to a sound (n,), whose RMS is this share of the sound's peak, so that no
+    pause is silent."""
     bed = share * normalise(tilt_noise(len(sound), rng, -3, 0))
     return sound + bed * max(float(np.abs(sound).max()), 1e-3)
 
@@ -200,8 +202,8 @@ def sum_harmonics(f0: np.ndarray, heights: np.ndarray, rng: Generator) -> np.nda
 
 
 def resonate(frequency: np.ndarray, centres: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Return the amplitude response of resonances at each frequency (F,). centres, widths: of the
-    resonances, in Hz. The highest amplitude is about 1."""
+    """Return the amplitude response of resonances at each frequency (F,). centres, widths: (R,)
+    of the resonances, in Hz. The highest amplitude is about 1."""
     distances = (frequency[:, None] - centres) / (widths / 2)
     return np.max(1 / np.sqrt(1 + distances**2), axis=1)
 
@@ -256,16 +258,16 @@ PERCUSSION = 0.4  # probability that music has drums
 
 
 def coloured(n: int, rng: Generator) -> np.ndarray:
-    """Generate steady noise: ventilation, a far street, a tap, hiss. It has a tilt from -12 to +6
-    dB an octave, a rough spectrum, and sometimes only a band."""
+    """Generate steady noise (n,): ventilation, a far street, a tap, hiss. It has a tilt from -12 to
+    +6 dB an octave, a rough spectrum, and sometimes only a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
     band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
     return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
 
 def gusts(n: int, rng: Generator) -> np.ndarray:
-    """Generate wind, surf, passing cars, rustling: noise that swells, its highs more than its
-    lows."""
+    """Generate the sound (n,) of wind, surf, passing cars, rustling: noise that swells, its highs
+    more than its lows."""
     rate = draw_rate(rng, 0.2, 8)
     depth = rng.uniform(3, 12)  # dB
     swell = wander(n, rng, rate)
@@ -276,8 +278,8 @@ def gusts(n: int, rng: Generator) -> np.ndarray:
 
 
 def hum(n: int, rng: Generator) -> np.ndarray:
-    """Generate mains, transformers, refrigerators: a steady low tone with harmonics, and some
-    noise."""
+    """Generate the sound (n,) of mains, transformers, refrigerators: a steady low tone with
+    harmonics, and some noise."""
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
     heights = rng.exponential(1, 40) * np.arange(1, 41.0) ** -rng.uniform(0.5, 2)
     tone = sum_harmonics(f0, heights, rng)
@@ -285,8 +287,8 @@ def hum(n: int, rng: Generator) -> np.ndarray:
 
 
 def engine(n: int, rng: Generator) -> np.ndarray:
-    """Generate motors, mixers, vacuum cleaners, drills: a drifting harmonic series through
-    resonances, and noise that turns with it."""
+    """Generate the sound (n,) of motors, mixers, vacuum cleaners, drills: a drifting harmonic
+    series through resonances, and noise that turns with it."""
     pitch = draw_pitch(rng, 18, 350)
     drift = rng.uniform(0, 0.25) * wander(n, rng, rng.uniform(0.2, 2))  # octaves
     f0 = pitch * 2**drift
@@ -299,8 +301,8 @@ def engine(n: int, rng: Generator) -> np.ndarray:
 
 
 def impacts(n: int, rng: Generator) -> np.ndarray:
-    """Generate dishes, cutlery, knocks, doors, tools: struck objects that ring, at random times,
-    singly and in flurries."""
+    """Generate the sound (n,) of dishes, cutlery, knocks, doors, tools: struck objects that ring,
+    at random times, singly and in flurries."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 7)):
         times = draw_times(n, rng, draw_rate(rng, 0.3, 6))
@@ -316,7 +318,8 @@ def impacts(n: int, rng: Generator) -> np.ndarray:
 
 
 def footsteps(n: int, rng: Generator) -> np.ndarray:
-    """Generate steps, hammering, chopping: dull blows at a pace that wavers a little."""
+    """Generate the sound (n,) of steps, hammering, chopping: dull blows at a pace that wavers a
+    little."""
     period = draw_length(rng, 0.25, 1.2)
     times = np.arange(rng.integers(period), n, period)
     times = np.clip(times + rng.normal(0, 0.03 * period, len(times)).astype(int), 0, n - 1)
@@ -328,8 +331,8 @@ def footsteps(n: int, rng: Generator) -> np.ndarray:
 
 
 def scrapes(n: int, rng: Generator) -> np.ndarray:
-    """Generate chairs, paper, cloth, brushes, sizzling: bursts of banded noise with a rough
-    surface."""
+    """Generate the sound (n,) of chairs, paper, cloth, brushes, sizzling: bursts of banded noise
+    with a rough surface."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         centre = draw_pitch(rng, 300, 6500)
@@ -342,8 +345,8 @@ def scrapes(n: int, rng: Generator) -> np.ndarray:
 
 
 def crackle(n: int, rng: Generator) -> np.ndarray:
-    """Generate fire, frying, plastic, a bad contact: many short clicks of all sizes, over a bed of
-    noise."""
+    """Generate the sound (n,) of fire, frying, plastic, a bad contact: many short clicks of all
+    sizes, over a bed of noise."""
     times = draw_times(n, rng, draw_rate(rng, 20, 600))
     click = rng.standard_normal(200) * np.exp(-np.arange(200) / rng.uniform(2, 40))
     heights = rng.pareto(rng.uniform(1.2, 3), len(times)).clip(0, 50)
@@ -353,7 +356,8 @@ def crackle(n: int, rng: Generator) -> np.ndarray:
 
 
 def beeps(n: int, rng: Generator) -> np.ndarray:
-    """Generate alarms, timers, telephones: tones of a fixed pitch in a fixed pattern."""
+    """Generate the sound (n,) of alarms, timers, telephones: tones of a fixed pitch in a fixed
+    pattern."""
     tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
     step = draw_length(rng, 0.05, 0.6)
     pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
@@ -366,7 +370,8 @@ def beeps(n: int, rng: Generator) -> np.ndarray:
 
 
 def music(n: int, rng: Generator) -> np.ndarray:
-    """Generate chords and a melody in a key and a tempo, plucked or held, sometimes with a beat."""
+    """Generate the sound (n,) of chords and a melody in a key and a tempo, plucked or held,
+    sometimes with a beat."""
     beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
     scale = np.array([0, 2, 4, 5, 7, 9, 11] if rng.random() < 0.5 else [0, 2, 3, 5, 7, 8, 10])
     root = rng.uniform(90, 220)  # Hz
@@ -404,8 +409,9 @@ def music(n: int, rng: Generator) -> np.ndarray:
 
 
 def talkers(n: int, rng: Generator) -> np.ndarray:
-    """Generate a room of two to seven people, for babble where no recordings of voices are given.
-    A voice has 3 to 6 random vowels a second, whose formants glide, fricatives, and pauses."""
+    """Generate the sound (n,) of a room of two to seven people, for babble where no recordings of
+    voices are given. A voice has 3 to 6 random vowels a second, whose formants glide, fricatives,
+    and pauses."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 8)):
         f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
@@ -441,8 +447,8 @@ CROWD = (10, 26)  # from 10 to 25 people: more than the seven in the noise of tr
 
 
 def droplets(n: int, rng: Generator) -> np.ndarray:
-    """Generate rain, a fountain, pouring, bubbling: tones of bubbles that rise as they fade, many a
-    second and of all sizes."""
+    """Generate the sound (n,) of rain, a fountain, pouring, bubbling: tones of bubbles that rise as
+    they fade, many a second and of all sizes."""
     total = np.zeros(n)
     for _ in range(24):
         pitch = draw_pitch(rng, 400, 5000)
@@ -457,8 +463,8 @@ def droplets(n: int, rng: Generator) -> np.ndarray:
 
 
 def sirens(n: int, rng: Generator) -> np.ndarray:
-    """Generate ambulances, whistles, sweeping alarms: one or two loud tones that go up and down all
-    the time."""
+    """Generate the sound (n,) of ambulances, whistles, sweeping alarms: one or two loud tones that
+    go up and down all the time."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 3)):
         time = np.arange(n) / SAMPLE_RATE
@@ -472,8 +478,8 @@ def sirens(n: int, rng: Generator) -> np.ndarray:
 
 
 def crowd(n: int, rng: Generator) -> np.ndarray:
-    """Generate a hall full of people: ten to twenty-five murmurs, each noise in bands that come and
-    go like syllables; and some applause."""
+    """Generate the sound (n,) of a hall full of people: ten to twenty-five murmurs, each noise in
+    bands that come and go like syllables; and some applause."""
     total = np.zeros(n)
     voices = rng.integers(*CROWD)
     # the voices share five bands of noise: they differ mostly in when they speak
@@ -489,8 +495,8 @@ def crowd(n: int, rng: Generator) -> np.ndarray:
 
 
 def typing(n: int, rng: Generator) -> np.ndarray:
-    """Generate a keyboard or mouse: pairs of dry clicks, down and up, in bursts of words, each key
-    a little different."""
+    """Generate the sound (n,) of a keyboard or mouse: pairs of dry clicks, down and up, in bursts
+    of words, each key a little different."""
     total = np.zeros(n)
     gate = draw_gate(n, rng, rng.uniform(0.5, 3), rng.uniform(0.2, 1))
     for _ in range(8):
@@ -505,8 +511,8 @@ def typing(n: int, rng: Generator) -> np.ndarray:
 
 
 def printer(n: int, rng: Generator) -> np.ndarray:
-    """Generate a printer or plotter: a stepping motor that jumps between speeds, its carriage going
-    to and fro, and dry ratchets."""
+    """Generate the sound (n,) of a printer or plotter: a stepping motor that jumps between speeds,
+    its carriage going to and fro, and dry ratchets."""
     step = draw_length(rng, 0.1, 0.5)
     speeds = np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6))
     speed = np.resize(np.repeat(rng.choice(speeds, 64), step), n)
@@ -523,8 +529,8 @@ def printer(n: int, rng: Generator) -> np.ndarray:
 
 
 def birdsong(n: int, rng: Generator) -> np.ndarray:
-    """Generate birds: short phrases of fast whistled glides and trills, each bird with its own
-    phrase, repeated."""
+    """Generate the sound (n,) of birds: short phrases of fast whistled glides and trills, each bird
+    with its own phrase, repeated."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         song = np.zeros(0)
@@ -546,8 +552,8 @@ def birdsong(n: int, rng: Generator) -> np.ndarray:
 
 
 def rotor(n: int, rng: Generator) -> np.ndarray:
-    """Generate a helicopter, a washing drum, a flapping flag: thuds of low noise 4 to 22 times a
-    second, without a tone."""
+    """Generate the sound (n,) of a helicopter, a washing drum, a flapping flag: thuds of low noise
+    4 to 22 times a second, without a tone."""
     turn = to_phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(
         0, 2 * np.pi
     )
@@ -562,8 +568,8 @@ def rotor(n: int, rng: Generator) -> np.ndarray:
 
 
 def sawing(n: int, rng: Generator) -> np.ndarray:
-    """Generate a hand saw, a file, sandpaper: strokes to and fro; the teeth pass as fast as the
-    hand moves, and slow down at its turns."""
+    """Generate the sound (n,) of a hand saw, a file, sandpaper: strokes to and fro; the teeth pass
+    as fast as the hand moves, and slow down at its turns."""
     stroke = to_phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0)))
     stroke += rng.uniform(0, 2 * np.pi)
     speed = np.abs(np.sin(stroke)) * np.where(np.sin(stroke) > 0, 1.0, rng.uniform(0.3, 1))
@@ -577,8 +583,8 @@ def sawing(n: int, rng: Generator) -> np.ndarray:
 
 
 def insects(n: int, rng: Generator) -> np.ndarray:
-    """Generate crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of wings, 15 to 250 a
-    second, in chirps or without an end."""
+    """Generate the sound (n,) of crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of
+    wings, 15 to 250 a second, in chirps or without an end."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 5)):
         centre = draw_pitch(rng, 2000, 7000)
@@ -594,8 +600,8 @@ def insects(n: int, rng: Generator) -> np.ndarray:
 
 
 def barks(n: int, rng: Generator) -> np.ndarray:
-    """Generate dogs, geese, seals: rough short calls whose pitch rises and falls within a fifth of
-    a second, alone and in rows."""
+    """Generate the sound (n,) of dogs, geese, seals: rough short calls whose pitch rises and falls
+    within a fifth of a second, alone and in rows."""
     total = np.zeros(n)
     for _ in range(rng.integers(1, 4)):
         times = draw_times(n, rng, rng.uniform(0.4, 1.5))
@@ -618,8 +624,8 @@ def barks(n: int, rng: Generator) -> np.ndarray:
 
 
 def squeaks(n: int, rng: Generator) -> np.ndarray:
-    """Generate hinges, brakes, soles, cork, which stick and slip: a hoarse tone that wanders and
-    breaks off, no two alike."""
+    """Generate the sound (n,) of hinges, brakes, soles, cork, which stick and slip: a hoarse tone
+    that wanders and breaks off, no two alike."""
     total = np.zeros(n)
     for time in draw_times(n, rng, rng.uniform(0.6, 3)):
         length = draw_length(rng, 0.06, 0.9)
@@ -637,8 +643,8 @@ def squeaks(n: int, rng: Generator) -> np.ndarray:
 
 
 def breath(n: int, rng: Generator) -> np.ndarray:
-    """Generate snores, a diver's regulator, panting: a rattle of 20 to 80 pulses a second breathed
-    in through a throat, air breathed out."""
+    """Generate the sound (n,) of snores, a diver's regulator, panting: a rattle of 20 to 80 pulses
+    a second breathed in through a throat, air breathed out."""
     cycle = to_phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5)))
     cycle += rng.uniform(0, 2 * np.pi)
     inwards = np.maximum(np.sin(cycle), 0)

@@ -164,12 +164,12 @@ def _map_library(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Libr
 
 
 def draw_gaussian(n: int, rng: Generator) -> np.ndarray:
-    """Draw Gaussian noise."""
+    """Draw Gaussian noise (n,)."""
     return rng.standard_normal(n, np.float32)
 
 
 def draw_crop(library: Library, second_share: float, n: int, rng: Generator) -> np.ndarray:
-    """Draw a crop of a clip, and add a fainter one with the probability `second_share`."""
+    """Draw a crop (n,) of a clip, and add a fainter one with the probability `second_share`."""
     noise = library.crop(rng, n)
     if rng.random() < second_share:
         noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * library.crop(rng, n)
@@ -177,7 +177,7 @@ def draw_crop(library: Library, second_share: float, n: int, rng: Generator) -> 
 
 
 def draw_babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
-    """Draw three to seven voices at once, all at the same level."""
+    """Draw babble (n,): three to seven voices at once, all at the same level."""
     total = np.zeros(n, np.float32)
     for _ in range(rng.integers(*TALKERS_RANGE, endpoint=True)):
         voice = voices.crop(rng, n)
@@ -186,7 +186,7 @@ def draw_babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
 
 
 def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
-    """Draw noise of one of several kinds, all equally likely."""
+    """Draw noise (n,) of one of several kinds, all equally likely."""
     return noises[int(rng.integers(len(noises)))](n, rng)
 
 
@@ -194,33 +194,34 @@ def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
 
 
 def reverberate(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Apply one of the impulse responses, all equally likely."""
+    """Put speech (N,) in one of several rooms, all equally likely. impulses: their responses
+    (M,)."""
     impulse = impulses[int(rng.integers(len(impulses)))]
     return signal.reverberate(np.asarray(samples, np.float32), impulse)
 
 
 def shift_pitch(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Shift the pitch by up to SEMITONES."""
+    """Shift the pitch of speech (N,) by up to SEMITONES, up or down."""
     return signal.shift_pitch(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
 def reject_band(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Remove a band that begins between 150 and 2,400 Hz."""
+    """Remove from speech (N,) a band that begins between 150 and 2,400 Hz."""
     low = 150 * 2 ** rng.uniform(0, 4)
     high = min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
     return signal.reject_band(samples, low, high)
 
 
 def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
+    """Send speech (N,) through MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
     return signal.apply_codec(samples, name, max(kbps, signal.get_bit_rates(name)[0]))
 
 
 def change_voice(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Change the voice into that of another speaker through another microphone, as Spin does (arXiv
-    2305.11072, after ContentVec's code)."""
+    """Change the voice of speech (N,) into that of another speaker through another microphone, as
+    Spin does (arXiv 2305.11072, after ContentVec's code)."""
     formants, pitch, pitch_range = (_draw_factor(largest, rng) for largest in VOICE)
     quality = 2 * 2.5 ** rng.random(10)  # Q of the ten bands of the equaliser, 2 to 5
     changed = signal.change_voice(samples, formants, pitch, pitch_range)

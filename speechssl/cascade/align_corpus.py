@@ -60,7 +60,7 @@ from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import language_of, pieces
 
-VERSION = 2  # of the method of alignment; `stage` refuses a folder that another version made
+VERSION = 2  # of the method of alignment; `begin_stage` refuses a folder that another version made
 LEAST_SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
 CONTEXT = 3  # words on either side of an answer that its confidence takes in
 PASSAGES = "passages.jsonl"

@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def symbols(self) -> int:
-        """Ids below this are units or audio words, ids from it on specials."""
+        """Return the number of units or audio words, whose ids come first; specials follow."""
         return min(self.cls, self.sep, self.pad)
 
 

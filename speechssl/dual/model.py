@@ -1,11 +1,11 @@
-"""The span model (BERT's question answering, arXiv 1810.04805, section 4.2): embedding table, text
-encoder, two vectors.
+"""The span model is an embedding table, a text encoder and two vectors (BERT's question answering,
+arXiv 1810.04805, section 4.2).
 
-Both vectors are dotted with every output of the encoder and give the logits of an answer's start
-and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio
-words. On disk a reader is a folder with config, weights, layout and card; matrices are kept as int8
-(`quantisation.quantise`), everything else as it is.
-Letters: B sequences, S tokens in a sequence, E embedding width.
+Both vectors are multiplied with every output of the encoder and give the logits of an answer's
+start and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT
+audio words. On disk a reader is a folder with config, weights, layout and card; matrices are kept
+as int8 (`quantisation.quantise`), everything else as it is. Letters: B sequences, S tokens in a
+sequence, E embedding width.
 """
 
 from __future__ import annotations

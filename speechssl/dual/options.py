@@ -1,4 +1,5 @@
-"""Options of `speechssl train dual`, and those that it shares with the other readers."""
+"""This module holds the options of `speechssl train dual` and `train unit-words`, and those that
+all readers share."""
 
 from __future__ import annotations
 

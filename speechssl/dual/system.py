@@ -1,5 +1,5 @@
-"""DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units ->
-reader -> one span -> seconds.
+"""DUAL answers a question in six steps (arXiv 2203.04911): encoder -> one layer -> k-means ->
+run-length units -> reader -> one span -> seconds.
 
 DUAL's code chooses, among the 3 best starts and the 3 best ends, the span of at most 275 units with
 the greatest 0.4 log p(start) + 0.6 log p(end). Text QA and SpeechBERT are decoded as BERT on SQuAD
@@ -44,7 +44,7 @@ class AnswerSpan:
 
 
 class ScoredWindow(NamedTuple):
-    """The reader's scores for a window of a passage."""
+    """A scored window has the reader's scores for a window of a passage."""
 
     window: Window
     logits: np.ndarray  # (L, 2), of start and end

@@ -34,7 +34,6 @@ from speechssl.artifacts import begin_stage
 from speechssl.data.records import Corpus, Passage, Question, first_passages, hash_data, load_corpus
 from speechssl.dual.data import (
     Layout,
-    UnitSource,
     collate,
     draw_batch,
     load_joined_units,
@@ -98,7 +97,10 @@ def train_unit_words(o: TrainUnitWords) -> None:
                     f"{data.root / data.split} has no recording whose words have times; "
                     "`speechssl align` finds these"
                 )
-            student = begin_student(o, source)
+            if o.teacher is None:
+                student = begin_dual(o.start, source, o.qa)
+            else:
+                student = copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
             has_words = pieces is not None or o.teacher is not None
             if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
@@ -137,14 +139,6 @@ def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
     model, layout, _ = load_reader(reader)
     codec = TextCodec(load_tokenizer(reader))
     return WordReader(model.encoder, model.embedding, codec, layout)
-
-
-def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the student: a copy of the teacher, the reader in `o.start`, or the text encoder, with
-    an embedding table of units."""
-    if o.teacher is not None:
-        return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
-    return begin_dual(o.start, source, o.qa)
 
 
 def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:
@@ -226,7 +220,8 @@ def find_word_units(
 
 @dataclass(frozen=True)
 class SpokenPairs:
-    """Pairs of a question and its passage; a passage without questions stands alone."""
+    """These recordings are paired, a question with its passage; a passage without questions stands
+    alone."""
 
     recordings: Mapping[str, SpokenWords]
     pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage

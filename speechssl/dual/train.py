@@ -372,8 +372,8 @@ def sample_items(items: Sequence[T], options: EvalOptions) -> list[T]:
 def select_questions(
     data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str
 ) -> Corpus:
-    """Cut a split to a sample of these questions, and their passages. what: such questions have,
-    for the message. Raises InputError where there are none."""
+    """Cut a split to a sample of these questions, and their passages. what: the
+    property of these questions, for the message. Raises InputError where there are none."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no question with {what} to evaluate on while "
@@ -512,7 +512,7 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
 
 
 def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
-    """Make `out` a copy of a run, with more facts on its card; once."""
+    """Copy a run to `out`, once, and add facts to the card of the copy."""
     card = read_json(run / CARD) | facts
     if (out / CARD).is_file() and read_json(out / CARD) == card:
         return

@@ -139,7 +139,7 @@ class Architecture:
     max_distance: int | None = None  # of WavLM's relative positions
 
     def fill_from(self, other: Architecture) -> Architecture:
-        """Return what this architecture states, completed by the other."""
+        """Return this architecture; what it does not state is taken from the other."""
         stated = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
 

@@ -1,10 +1,11 @@
 """HuBERT (arXiv 2106.07447) and wav2vec 2.0 (arXiv 2006.11477) have one forward pass, for inference
 (`TorchEngine`) and training (`compute_states`), on CPUs and GPUs.
 
-    samples -> convolutions, each with GELU (a group norm after the first, or a layer norm after
-    each)
-            -> layer norm, projection -> + GELU of a grouped convolution over time (positions) ->
-            transformer layers
+    samples
+    -> convolutions, each with GELU (a group norm after the first, or a layer norm after each)
+    -> layer norm, projection
+    -> positions: the GELU of a grouped convolution over time is added
+    -> transformer layers
 
 Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with
 layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the

@@ -583,7 +583,7 @@ class Cropper:
 
 
 def compute_moments(samples: np.ndarray) -> tuple[float, float]:
-    """Return mean and variance, computed in float64 as by `SpeechEncoder.wave`."""
+    """Return mean and variance of samples (N,), computed in float64 as by `SpeechEncoder.wave`."""
     samples = samples.astype(np.float64)
     mean = samples.mean()
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
@@ -606,7 +606,8 @@ def check_lengths(recordings: Sequence[TrainingRecording], crop_seconds: float) 
 
 
 def make_length_error(shortest: float, longest: str = "") -> InputError:
-    """Make the error of recordings that are all shorter than the shortest crop, in seconds."""
+    """Make the error of recordings that are all shorter than the shortest crop. shortest: seconds
+    of that crop; longest: a clause about the longest recording."""
     return InputError(
         f"no recording is as long as a crop of {shortest:g} s, the shortest{longest}; join them "
         "(python recipes/units/pack.py packed.txt FOLDER, and train on packed.txt), or give a "

@@ -477,7 +477,7 @@ def load_pretraining(
 
 
 def _list_shapes(head: nn.Module) -> list[torch.Size]:
-    """Return the shapes of all weights."""
+    """Return the shapes of all weights of a head."""
     return [weight.shape for weight in head.parameters()]
 
 
@@ -597,10 +597,10 @@ class CleanTeacher(nn.Module):
         distances = []
         for layer, target in zip(layers, targets, strict=True):
             states = layer[~mask].float()
-            targets_seen = target[~mask].float()
-            mean = average_processes(targets_seen.sum(0) / count)
-            variance = average_processes((targets_seen - mean).square().sum(0) / count).mean()
-            squared = (states - targets_seen).square().mean(1).sum() / count
+            visible_targets = target[~mask].float()
+            mean = average_processes(visible_targets.sum(0) / count)
+            variance = average_processes((visible_targets - mean).square().sum(0) / count).mean()
+            squared = (states - visible_targets).square().mean(1).sum() / count
             distances.append(squared / variance.clamp(min=1e-6))
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}

@@ -224,8 +224,8 @@ def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -
     that of the pseudo-labels."""
     facts = make_features(load_encoder(o.out / "encoder"), model.layer, smooth=1).card
     weights, offsets = model.merge_projection()
-    own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
-    own.save(o.out / "units.safetensors")
+    learned = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
+    learned.save(o.out / "units.safetensors")
     if codebook is None or model.classify is None:
         return
     signal = "a reference reading" if o.labels.reference else "the clean signal"

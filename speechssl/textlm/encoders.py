@@ -252,5 +252,5 @@ def _read_licence(name: str) -> str | None:
 
 
 def format_licence(name: str, licence: str | None) -> str:
-    """Return the entry of a corpus or a model in the lists of `licences`."""
+    """Return the entry of a corpus or a model in the lists of `collect_licences`."""
     return f"{name}, {licence or 'licence not known'}"

@@ -292,7 +292,8 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An extraction is the outcome for a corpus."""
+    """An extraction has the card of the units of a corpus, and the recordings that were set
+    aside."""
 
     card: dict[str, Any]  # of the units; empty while other processes still make parts
     failed: dict[str, str]  # id -> why the recording was set aside

@@ -1,8 +1,8 @@
-"""Measure units: arrays in, numbers out.
+"""These functions measure units: they take arrays and return numbers.
 
-`usage` and `measure_bit_rate` need units alone; `purity` needs phones; `compare_texts`, `abx` and
-`probe_speakers` need texts and speakers; `unit_edit_distance` compares clean with distorted
-speech; `oracle_ff1` needs answers with times. Distances are edit distances of run-length
+`measure_usage` and `measure_bit_rate` need units alone; `purity` needs phones; `compare_texts`,
+`abx` and `probe_speakers` need texts and speakers; `unit_edit_distance` compares clean with
+distorted speech; `oracle_ff1` needs answers with times. Distances are edit distances of run-length
 units over the longer length.
 """
 

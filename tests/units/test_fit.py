@@ -68,7 +68,7 @@ def test_passages_of_a_corpus_are_sampled(mini_corpus, tmp_path):
     assert {card["recordings"] for card in cards} == {2}
     assert {card["drawn_from"] for card in cards} == {3}
     # every passage is the one left out, with some seed
-    total = sum(map(MFCC_GRID.frames, lengths))
+    total = sum(map(MFCC_GRID.count_frames, lengths))
     assert {card["frames"] for card in cards} == {
         total - MFCC_GRID.count_frames(n) for n in lengths
     }
@@ -99,7 +99,7 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
     book = fit_mfccs(folder, tmp_path / "units.safetensors")
     assert "2 recordings set aside" in capsys.readouterr().err
     lengths = [8_000 + 1_000 * i for i in (0, 1, 3, 4)]
-    assert book.card["frames"] == sum(map(MFCC_GRID.frames, lengths))
+    assert book.card["frames"] == sum(map(MFCC_GRID.count_frames, lengths))
 
 
 @pytest.mark.parametrize(
