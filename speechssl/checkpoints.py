@@ -1,9 +1,9 @@
 """Checkpoints are found by name: as a local folder, below the models folder, or on the hub. Models
 that ship with this package are found by the name of their set, such as people-en.
 
-Three kinds of folders: the *models folder* of this machine (`models_root`) holds checkpoints by
-their hub name; a *checkpoint folder* (`checkpoint_folder`) is one model of Hugging Face; a *folder
-of models* (`model_folder`) is a whole set of parts, such as encoder/, dual/ and text-qa/.
+Three kinds of folders: the *models folder* of this machine (`find_models_root`) holds checkpoints
+by their hub name; a *checkpoint folder* (`fetch_checkpoint`) is one model of Hugging Face; a
+*folder of models* (`model_folder`) is a whole set of parts, such as encoder/, dual/ and text-qa/.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ FILES = {
 }
 
 
-def models_root() -> Path:
+def find_models_root() -> Path:
     """Return the models folder of this machine, below which hub names are looked up first:
     $SPEECHSSL_MODELS, else one in the user's cache. It need not exist."""
     return Path(os.environ.get(MODELS_VARIABLE) or Path.home() / ".cache/speechssl/models")
 
 
-def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """Find the folder of one Hugging Face model: a local folder, one below `models_root`, or the
-    hub's snapshot in its cache.
+def fetch_checkpoint(name: str | Path, what: str, otherwise: str = "") -> Path:
+    """Find the folder of one Hugging Face model: a local folder, one below `find_models_root`, or
+    the hub's snapshot in its cache.
 
     name: a folder, or OWNER/NAME on the hub; what: the kind of the model, a key of FILES;
     otherwise: text for the message that names what else could be given. $HF_HUB_OFFLINE is
@@ -70,7 +70,7 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     try:
         return _fetch_snapshot(name)
     except LookupError as reason:
-        place = models_root() / name
+        place = find_models_root() / name
         raise InputError(
             f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
             f"download it where there is a network (`hf download {name} --local-dir {place}`), "
@@ -98,7 +98,7 @@ def find_checkpoint(name: str) -> Path | None:
 
 def _find_in_models(name: str) -> Path | None:
     """Find a checkpoint below the models folder, as OWNER/NAME or as NAME."""
-    root = models_root()
+    root = find_models_root()
     for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
             return folder
@@ -107,7 +107,7 @@ def _find_in_models(name: str) -> Path | None:
 
 def hash_checkpoint(name: str) -> str | None:
     """Hash the weights of a Hugging Face checkpoint; None where it does not lie on this machine.
-    name: as `checkpoint_folder` takes it."""
+    name: as `fetch_checkpoint` takes it."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     if folder is None:
         return None
@@ -165,7 +165,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         )
     base = source.parent if source.is_file() else source
     if constants.is_offline_mode():
-        place = models_root() / name
+        place = find_models_root() / name
         for file in files:
             with replace_file(place / file.relative_to(base)) as temporary:
                 shutil.copyfile(file, temporary)
@@ -195,7 +195,7 @@ def _list_pushed_files(source: Path) -> list[Path]:
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
     """Find a folder of models, a set of parts such as encoder/ and text-qa/: a local folder, a
-    shipped set by name, or OWNER/NAME below `models_root` or on the hub.
+    shipped set by name, or OWNER/NAME below `find_models_root` or on the hub.
 
     Raises InputError where none of them is found.
     """
@@ -203,7 +203,7 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     may_be_on_hub = "/" in name and _is_hub_name(name)
     places = [Path(name), SHIPPED / name]
     if may_be_on_hub:
-        places.append(models_root() / name)
+        places.append(find_models_root() / name)
     if may_be_on_hub and not any(map(_holds_models, places)):
         with suppress(LookupError):
             places.append(_fetch_snapshot(name, nested=True))

@@ -34,7 +34,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem, words_of_text
-from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
+from speechssl.checkpoints import DEFAULT, fetch_checkpoint, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -128,7 +128,7 @@ class Dual:
         shipped one or OWNER/NAME. Raises InputError where the reader was trained on other units.
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
-        folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
+        folder = fetch_checkpoint(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         # The user sees plain units, not pieces (merged n-grams of units), but decoded with the
         # penalty on changes of unit that the reader was trained with. The copy leaves the caller's

@@ -431,7 +431,8 @@ def _estimate_by_group(sums: np.ndarray, resampled: np.ndarray, units: Bootstrap
 
 
 def _divide(sums: np.ndarray) -> np.ndarray:
-    """Divide numerators by denominators, (..., 2); NaN where the denominator is 0."""
+    """Divide the numerators in sums (..., 2) by the denominators; NaN where the denominator is
+    0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.nan)
 

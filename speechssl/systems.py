@@ -35,7 +35,7 @@ from speechssl.cascade.system import (
     make_cascade,
     make_text_system,
 )
-from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, WEIGHTS, fetch_checkpoint
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
@@ -250,7 +250,7 @@ def find_folders(parts: Parts) -> dict[str, Path]:
     for name in ("dual", "ctc", "text-qa", "speechbert"):
         source = getattr(parts, name.replace("-", "_"))
         if source is not None:
-            folders[name] = checkpoint_folder(find_shipped(Path(source)), "reader")
+            folders[name] = fetch_checkpoint(find_shipped(Path(source)), "reader")
     return folders
 
 
@@ -324,7 +324,7 @@ def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -
     elif Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE):
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
-        folders = {"encoder": checkpoint_folder(parts.encoder, "speech encoder"), **folders}
+        folders = {"encoder": fetch_checkpoint(parts.encoder, "speech encoder"), **folders}
     for name, folder in folders.items():
         if copy:
             shutil.copytree(

@@ -18,7 +18,7 @@ from speechssl.textlm.symbols import (
     list_specials,
     list_words,
 )
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, read_wordpiece
+from speechssl.textlm.tokenizers import TextCodec, make_character_tokenizer, read_wordpiece
 
 from .files import refused
 
@@ -138,7 +138,7 @@ TEXT = "他在北京，買了 iPhone。"
 
 
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):
-    character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
+    make_character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"]
     assert tokenizer.mask_token_id == 1
@@ -195,7 +195,7 @@ def make_xlm_roberta_tokenizer(tokens):
     "tokenizer",
     [
         make_xlm_roberta_tokenizer([*"他在北京买了", "北京", "▁phone", "s"]),
-        character_tokenizer([TEXT]),
+        make_character_tokenizer([TEXT]),
     ],
 )
 def test_every_chinese_character_is_a_token_in_simplified_form_with_its_place(tokenizer):
@@ -219,7 +219,7 @@ def test_the_word_pieces_of_a_bert_are_the_same_without_transformers():
 
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts():
     pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
-    tokenizer = character_tokenizer(["北背贝 京晶 大打"])
+    tokenizer = make_character_tokenizer(["北背贝 京晶 大打"])
     units = make_subword_units(tokenizer, "pinyin", len(tokenizer), 8)
     torch.manual_seed(1)
     torch.nn.init.normal_(units.output.weight)  # as after some training

@@ -55,7 +55,7 @@ from speechssl.results import Row, list_rows
 from speechssl.text import normalise, tokens
 from speechssl.text.tfidf import NGRAM, Terms, ngrams, tfidf
 from speechssl.textlm.encoders import count_positions, load_text_encoder
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, make_extractor
@@ -186,7 +186,9 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     card: dict[str, Any] = {"text_encoder": hash_weights(model)}
     if bf16:
         card["bf16"] = True
-    return Embedder(run, tokenise, special_tokens(tokenizer), card, count_positions(model), bf16)
+    return Embedder(
+        run, tokenise, find_special_tokens(tokenizer), card, count_positions(model), bf16
+    )
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:

@@ -30,7 +30,7 @@ from speechssl.options import BERT, Count, TrainingOptions, argument, group, opt
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, make_character_tokenizer
 from speechssl.training import Batch, fit
 
 MASKED = 0.15  # share of the tokens that are predicted
@@ -66,7 +66,7 @@ class MaskedBatches:
     ) -> None:
         """texts: by corpus, ids (S,) of each. size: texts of a batch."""
         self.texts, self.size, self.seed = texts, size, seed
-        self.cls, self.sep, self.pad = special_tokens(tokenizer)
+        self.cls, self.sep, self.pad = find_special_tokens(tokenizer)
         self.mask, self.symbols = tokenizer.mask_token_id, len(tokenizer)
 
     def __call__(self, step: int) -> Batch:
@@ -99,7 +99,7 @@ def add_characters(
     """Return the encoder with rows for the characters that it lacks, and its tokeniser."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
-    characters = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1]
+    characters = [c for c in make_character_tokenizer(texts).get_vocab() if len(c) == 1]
     # CJK ideographs: the basic block and extension A
     new = [c for c in characters if "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)

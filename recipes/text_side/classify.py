@@ -42,7 +42,7 @@ from speechssl.options import (
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, embed_symbols, list_specials
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.training import Batch, check_share
 from textside import runs
 from textside.data import find_tokens
@@ -206,9 +206,9 @@ def begin_task(
     if assignment != OWN:
         body, table = embed_symbols(encoder, tokenizer, count, assignment, seed)
     elif vocabulary:
-        chosen = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
+        chosen = [*find_tokens(tokenizer, vocabulary), *find_special_tokens(tokenizer)]
         table = nn.Embedding.from_pretrained(rows[chosen], freeze=False)
-    cls, sep, pad = list_specials(count) if vocabulary else special_tokens(tokenizer)
+    cls, sep, pad = list_specials(count) if vocabulary else find_special_tokens(tokenizer)
     index = {symbol: i for i, symbol in enumerate(vocabulary)}
 
     def encode(e: TaskExample) -> WordSequence:

@@ -22,7 +22,7 @@ from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from speechssl.artifacts import begin_stage, replace_file
-from speechssl.checkpoints import checkpoint_folder
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, DROPOUT
 from speechssl.errors import InputError
@@ -30,7 +30,7 @@ from speechssl.options import BERT, DEVICE, Count, Portion, TrainingOptions, arg
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import encoders
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.training import check_share, fit
 from speechssl.units.storage import load_units, read_units_card
 from textside import objectives
@@ -209,7 +209,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
         batches = objectives.PretrainingBatches(
             choose_source(o, data, tokenizer),
             o.objective,
-            (*special_tokens(tokenizer), tokenizer.mask_token_id),
+            (*find_special_tokens(tokenizer), tokenizer.mask_token_id),
             list_plain_ids(tokenizer),
             o.batch,
             o.length,
@@ -229,7 +229,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
 def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a GPT-2, write it with its tokeniser, and return the details of the training."""
     tokenizer = choose_vocabulary(o, data)
-    cls, sep, pad = special_tokens(tokenizer)
+    cls, sep, pad = find_special_tokens(tokenizer)
     sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
     encoder = objectives.make_gpt2(len(tokenizer), *sizes)
     objectives.set_rows(
@@ -347,10 +347,10 @@ class RandomCrops:
 def make_random_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Make an encoder with random weights. Raises InputError for a --like or sizes that make no
     encoder."""
-    size, pad = len(tokenizer), special_tokens(tokenizer)[2]
+    size, pad = len(tokenizer), find_special_tokens(tokenizer)[2]
     try:
         if o.like:
-            values = encoders.read_text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
+            values = encoders.read_text_config(fetch_checkpoint(o.like, "text encoder")).to_dict()
             values |= {"vocab_size": size, "pad_token_id": pad}
             values.pop("_name_or_path", None)
         else:

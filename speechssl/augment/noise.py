@@ -177,8 +177,8 @@ class NoiseBank:
 
 
 def _choose_voices(files: Sequence[Path], talkers: int, rng: Generator) -> list[Path]:
-    """Choose `talkers` voices. Where there are fewer files, no file comes twice before each came
-    once."""
+    """Choose `talkers` voices. Where there are fewer files, no file comes twice before each
+    came once."""
     chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
     rounds = [rng.permutation(len(chosen)) for _ in range(math.ceil(talkers / len(chosen)))]
     return [files[int(chosen[i])] for i in np.concatenate(rounds)[:talkers]]

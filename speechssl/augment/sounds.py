@@ -34,14 +34,14 @@ VERSION = 3  # raised when the generated sounds change
 # Clips of the stand-in: 50 minutes in all, about as varied as the 900 clips of MUSAN's noise.
 CLIPS = 300
 SECONDS = 10.0  # length of a clip of the stand-in
-# family -> weight with which it is drawn; 1 for the others
+# name of a family -> weight with which it is drawn; 1 for the others
 WEIGHTS = {
-    "coloured": 1.5,
-    "impacts": 2.0,
-    "music": 1.5,
-    "talkers": 1.5,
-    "beeps": 0.6,
-    "footsteps": 0.7,
+    "make_coloured": 1.5,
+    "make_impacts": 2.0,
+    "make_music": 1.5,
+    "make_talkers": 1.5,
+    "make_beeps": 0.6,
+    "make_footsteps": 0.7,
 }
 
 
@@ -257,7 +257,7 @@ def draw_gate(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
 PERCUSSION = 0.4  # probability that music has drums
 
 
-def coloured(n: int, rng: Generator) -> np.ndarray:
+def make_coloured(n: int, rng: Generator) -> np.ndarray:
     """Generate steady noise (n,): ventilation, a far street, a tap, hiss. It has a tilt from -12 to
     +6 dB an octave, a rough spectrum, and sometimes only a band."""
     low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
@@ -265,7 +265,7 @@ def coloured(n: int, rng: Generator) -> np.ndarray:
     return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
 
-def gusts(n: int, rng: Generator) -> np.ndarray:
+def make_gusts(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of wind, surf, passing cars, rustling: noise that swells, its highs
     more than its lows."""
     rate = draw_rate(rng, 0.2, 8)
@@ -277,7 +277,7 @@ def gusts(n: int, rng: Generator) -> np.ndarray:
     return swelling_low + share * normalise(high) * to_gain(1.5 * depth * swell)
 
 
-def hum(n: int, rng: Generator) -> np.ndarray:
+def make_hum(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of mains, transformers, refrigerators: a steady low tone with
     harmonics, and some noise."""
     f0 = rng.uniform(40, 130) * (1 + 0.003 * wander(n, rng, 0.5))
@@ -286,7 +286,7 @@ def hum(n: int, rng: Generator) -> np.ndarray:
     return blend(tone, rng.uniform(0.05, 0.7), tilt_noise(n, rng, rng.uniform(-9, 0), 4))
 
 
-def engine(n: int, rng: Generator) -> np.ndarray:
+def make_engine(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of motors, mixers, vacuum cleaners, drills: a drifting harmonic
     series through resonances, and noise that turns with it."""
     pitch = draw_pitch(rng, 18, 350)
@@ -300,7 +300,7 @@ def engine(n: int, rng: Generator) -> np.ndarray:
     return blend(tone, share, tilt_noise(n, rng, rng.uniform(-8, 3), 5) * turning)
 
 
-def impacts(n: int, rng: Generator) -> np.ndarray:
+def make_impacts(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of dishes, cutlery, knocks, doors, tools: struck objects that ring,
     at random times, singly and in flurries."""
     total = np.zeros(n)
@@ -317,7 +317,7 @@ def impacts(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def footsteps(n: int, rng: Generator) -> np.ndarray:
+def make_footsteps(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of steps, hammering, chopping: dull blows at a pace that wavers a
     little."""
     period = draw_length(rng, 0.25, 1.2)
@@ -330,7 +330,7 @@ def footsteps(n: int, rng: Generator) -> np.ndarray:
     return repeat_at(n, times, heights, blend(thud, rng.uniform(0, 2), scuff))
 
 
-def scrapes(n: int, rng: Generator) -> np.ndarray:
+def make_scrapes(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of chairs, paper, cloth, brushes, sizzling: bursts of banded noise
     with a rough surface."""
     total = np.zeros(n)
@@ -344,7 +344,7 @@ def scrapes(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def crackle(n: int, rng: Generator) -> np.ndarray:
+def make_crackle(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of fire, frying, plastic, a bad contact: many short clicks of all
     sizes, over a bed of noise."""
     times = draw_times(n, rng, draw_rate(rng, 20, 600))
@@ -355,7 +355,7 @@ def crackle(n: int, rng: Generator) -> np.ndarray:
     return blend(clicks, rng.uniform(0.1, 1), tilt_noise(n, rng, rng.uniform(-6, 3), 4))
 
 
-def beeps(n: int, rng: Generator) -> np.ndarray:
+def make_beeps(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of alarms, timers, telephones: tones of a fixed pitch in a fixed
     pattern."""
     tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
@@ -369,7 +369,7 @@ def beeps(n: int, rng: Generator) -> np.ndarray:
     return sum_harmonics(frequency, heights, rng) * gate
 
 
-def music(n: int, rng: Generator) -> np.ndarray:
+def make_music(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of chords and a melody in a key and a tempo, plucked or held,
     sometimes with a beat."""
     beat = round(60 / rng.uniform(60, 180) * SAMPLE_RATE)
@@ -408,7 +408,7 @@ def music(n: int, rng: Generator) -> np.ndarray:
     return played + drums
 
 
-def talkers(n: int, rng: Generator) -> np.ndarray:
+def make_talkers(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a room of two to seven people, for babble where no recordings of
     voices are given. A voice has 3 to 6 random vowels a second, whose formants glide, fricatives,
     and pauses."""
@@ -446,7 +446,7 @@ def _filter_formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndar
 CROWD = (10, 26)  # from 10 to 25 people: more than the seven in the noise of training
 
 
-def droplets(n: int, rng: Generator) -> np.ndarray:
+def make_droplets(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of rain, a fountain, pouring, bubbling: tones of bubbles that rise as
     they fade, many a second and of all sizes."""
     total = np.zeros(n)
@@ -462,7 +462,7 @@ def droplets(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def sirens(n: int, rng: Generator) -> np.ndarray:
+def make_sirens(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of ambulances, whistles, sweeping alarms: one or two loud tones that
     go up and down all the time."""
     total = np.zeros(n)
@@ -477,7 +477,7 @@ def sirens(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def crowd(n: int, rng: Generator) -> np.ndarray:
+def make_crowd(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a hall full of people: ten to twenty-five murmurs, each noise in
     bands that come and go like syllables; and some applause."""
     total = np.zeros(n)
@@ -494,7 +494,7 @@ def crowd(n: int, rng: Generator) -> np.ndarray:
     return blend(total, rng.uniform(0, 0.5), applause)
 
 
-def typing(n: int, rng: Generator) -> np.ndarray:
+def make_typing(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a keyboard or mouse: pairs of dry clicks, down and up, in bursts
     of words, each key a little different."""
     total = np.zeros(n)
@@ -510,7 +510,7 @@ def typing(n: int, rng: Generator) -> np.ndarray:
     return add_faint_bed(total, rng, 0.01)
 
 
-def printer(n: int, rng: Generator) -> np.ndarray:
+def make_printer(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a printer or plotter: a stepping motor that jumps between speeds,
     its carriage going to and fro, and dry ratchets."""
     step = draw_length(rng, 0.1, 0.5)
@@ -528,7 +528,7 @@ def printer(n: int, rng: Generator) -> np.ndarray:
     return blend(motor, share, repeat_at(n, teeth, heights, tooth))
 
 
-def birdsong(n: int, rng: Generator) -> np.ndarray:
+def make_birdsong(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of birds: short phrases of fast whistled glides and trills, each bird
     with its own phrase, repeated."""
     total = np.zeros(n)
@@ -551,7 +551,7 @@ def birdsong(n: int, rng: Generator) -> np.ndarray:
 # ---- DEV: sounds for choosing settings
 
 
-def rotor(n: int, rng: Generator) -> np.ndarray:
+def make_rotor(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a helicopter, a washing drum, a flapping flag: thuds of low noise
     4 to 22 times a second, without a tone."""
     turn = to_phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(
@@ -567,7 +567,7 @@ def rotor(n: int, rng: Generator) -> np.ndarray:
     return blend(low * blade, share, air * np.roll(blade, delay)) * distance
 
 
-def sawing(n: int, rng: Generator) -> np.ndarray:
+def make_sawing(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a hand saw, a file, sandpaper: strokes to and fro; the teeth pass
     as fast as the hand moves, and slow down at its turns."""
     stroke = to_phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0)))
@@ -582,7 +582,7 @@ def sawing(n: int, rng: Generator) -> np.ndarray:
     return noise * teeth ** rng.uniform(1, 4) * speed ** rng.uniform(0.7, 2) * (0.02 + rests)
 
 
-def insects(n: int, rng: Generator) -> np.ndarray:
+def make_insects(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of crickets and cicadas: a narrow band at 2 to 7.5 kHz in pulses of
     wings, 15 to 250 a second, in chirps or without an end."""
     total = np.zeros(n)
@@ -599,7 +599,7 @@ def insects(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def barks(n: int, rng: Generator) -> np.ndarray:
+def make_barks(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of dogs, geese, seals: rough short calls whose pitch rises and falls
     within a fifth of a second, alone and in rows."""
     total = np.zeros(n)
@@ -623,7 +623,7 @@ def barks(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def squeaks(n: int, rng: Generator) -> np.ndarray:
+def make_squeaks(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of hinges, brakes, soles, cork, which stick and slip: a hoarse tone
     that wanders and breaks off, no two alike."""
     total = np.zeros(n)
@@ -642,7 +642,7 @@ def squeaks(n: int, rng: Generator) -> np.ndarray:
     return total
 
 
-def breath(n: int, rng: Generator) -> np.ndarray:
+def make_breath(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of snores, a diver's regulator, panting: a rattle of 20 to 80 pulses
     a second breathed in through a throat, air breathed out."""
     cycle = to_phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5)))
@@ -667,18 +667,32 @@ def breath(n: int, rng: Generator) -> np.ndarray:
 # ---- the sets, by name
 
 SEEN: tuple[Family, ...] = (
-    coloured,
-    gusts,
-    hum,
-    engine,
-    impacts,
-    footsteps,
-    scrapes,
-    crackle,
-    beeps,
-    music,
-    talkers,
+    make_coloured,
+    make_gusts,
+    make_hum,
+    make_engine,
+    make_impacts,
+    make_footsteps,
+    make_scrapes,
+    make_crackle,
+    make_beeps,
+    make_music,
+    make_talkers,
 )
-HELD_OUT: tuple[Family, ...] = (droplets, sirens, crowd, typing, printer, birdsong)
-DEV: tuple[Family, ...] = (rotor, sawing, insects, barks, squeaks, breath)
+HELD_OUT: tuple[Family, ...] = (
+    make_droplets,
+    make_sirens,
+    make_crowd,
+    make_typing,
+    make_printer,
+    make_birdsong,
+)
+DEV: tuple[Family, ...] = (
+    make_rotor,
+    make_sawing,
+    make_insects,
+    make_barks,
+    make_squeaks,
+    make_breath,
+)
 GENERATED = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}

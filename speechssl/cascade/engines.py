@@ -31,7 +31,7 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_pauses
 from speechssl.cascade.model import greedy_spans, join_symbols
-from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
+from speechssl.checkpoints import fetch_checkpoint, hash_checkpoint
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError, cut_error
 from speechssl.text import joiner, language_of
@@ -71,7 +71,7 @@ class HuggingFaceRecogniser:
     def __init__(self, source: Path | str, language: str | None = None) -> None:
         self.name, self.separator = Path(source).name, joiner(language or "en")
         device = str(choose_device("auto"))
-        folder = checkpoint_folder(source, "recogniser")
+        folder = fetch_checkpoint(source, "recogniser")
         config = _load(AutoConfig, folder)
         kind = (config.architectures or [config.model_type])[0]
         card = {"asr": str(source), "asr_weights": hash_checkpoint(str(folder))}

@@ -47,7 +47,7 @@ from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.subwords import make_subword_units
 from speechssl.textlm.symbols import embed_characters
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import Evaluation, check_share
 
 
@@ -86,7 +86,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             examples, left_out = make_text_examples(data, codec)
             report_set_aside(left_out, "training of text QA", "question")
 
-            layout = make_layout(o.qa, *special_tokens(tokenizer))
+            layout = make_layout(o.qa, *find_special_tokens(tokenizer))
             evaluation = make_word_evaluation(o, model, layout, codec)
             results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 

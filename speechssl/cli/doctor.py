@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from speechssl import __version__
 from speechssl.artifacts import read_json
-from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, models_root
+from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, find_models_root
 from speechssl.cli.options import Doctor
 from speechssl.errors import InputError, cut_error, list_packages
 
@@ -173,7 +173,7 @@ def find_models() -> dict[str, dict[str, str]]:
     for folder in sorted(SHIPPED.glob("*/encoder")):
         parts = sorted(path.name for path in folder.parent.iterdir() if ".card" not in path.name)
         shipped[folder.parent.name] = ", ".join(parts)
-    root = models_root()
+    root = find_models_root()
     cache = Path(constants.HF_HUB_CACHE)
     own = sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")])
     offline = ", and nothing is fetched (HF_HUB_OFFLINE)" if constants.is_offline_mode() else ""
@@ -207,7 +207,7 @@ def find_missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[st
     """Find the purposes of NEEDED that no model serves: a checkpoint for it -> (purpose, how to get
     it). models: what `find_models` returns."""
     kinds = [kind for names in models.values() for kind in names.values()]
-    root = models_root()
+    root = find_models_root()
     missing = {}
     for purpose, name, pattern in NEEDED:
         if not any(re.search(pattern, kind) for kind in kinds):

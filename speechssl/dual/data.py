@@ -147,7 +147,7 @@ class Example:
 
 @dataclass(frozen=True)
 class ExampleBatches:
-    """Calling this gives the batch of a step, which depends on (seed, step) only.
+    """These are the batches of a training on examples, a function of (seed, step) only.
 
     The answer stands anywhere in its window. A share of `empty` windows is cut anywhere in the
     passage; a window that does not hold the answer has its label at [CLS].

@@ -57,7 +57,7 @@ from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, select_settings
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import list_specials
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.timing import FrameGrid, RunLength, find_units
 from speechssl.training import Batch, check_share
 
@@ -133,7 +133,7 @@ def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
     """Load the teacher: a reader of words or, where there is none, the text encoder."""
     if reader is None:
         encoder, tokenizer = load_text_encoder(text_encoder)
-        layout = Layout(*special_tokens(tokenizer))
+        layout = Layout(*find_special_tokens(tokenizer))
         words = encoder.get_input_embeddings()
         return WordReader(remove_dropout(encoder), words, TextCodec(tokenizer), layout)
     model, layout, _ = load_reader(reader)
@@ -249,8 +249,8 @@ def pair_recordings(
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Calling this gives the batch of a step, which depends on (seed, step) only: pairs of a
-    question and a window from anywhere in its passage, in units and in words."""
+    """These batches of pairs are a function of (seed, step) only: a question and a window from
+    anywhere in its passage, in units and in words."""
 
     spoken: SpokenPairs
     layout: Layout  # of the student
@@ -403,7 +403,8 @@ UNMASKED = -1  # target where nothing is predicted
 
 @dataclass(frozen=True)
 class MaskedUnitBatches:
-    """Calling this gives the batch of a step of `WordBatches` with units to predict."""
+    """These are the batches of `WordBatches`, with hidden units to predict in the place of
+    words."""
 
     batches: WordBatches
 

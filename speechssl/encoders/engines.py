@@ -97,7 +97,7 @@ class OpenVinoEngine:
 
 
 class AllLayers(nn.Module):
-    """This module has all layers as outputs, for OpenVINO to trace."""
+    """This module returns all layers of a model, for OpenVINO to trace."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

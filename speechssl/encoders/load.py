@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
 from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
@@ -294,7 +294,7 @@ def find_encoder(name: str | Path) -> str | Path:
 
 def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
     """Load a model of Hugging Face. name: its folder, or its name on the hub."""
-    folder = checkpoint_folder(name, "speech encoder", OTHER_SOURCES)
+    folder = fetch_checkpoint(name, "speech encoder", OTHER_SOURCES)
     title = folder.name if Path(name).is_dir() else str(name)
     card = _read_card(folder)
     if weights_alone:

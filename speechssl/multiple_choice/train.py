@@ -60,7 +60,7 @@ from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.symbols import list_specials
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import Evaluation, check_share
 
 SPLIT = "train"
@@ -192,7 +192,7 @@ class WordSymbols:
         if is_main():
             tokenizer.save_pretrained(o.out)
         self.codec = TextCodec(tokenizer)
-        return model, make_layout(o.qa, *special_tokens(tokenizer))
+        return model, make_layout(o.qa, *find_special_tokens(tokenizer))
 
     def make_examples(self, data: Corpus, layout: Layout) -> Examples:
         return None, *make_text_examples(data, self.codec, layout, self.o.read)

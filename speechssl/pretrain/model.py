@@ -44,7 +44,7 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.artifacts import replace_file
 from speechssl.augment.training import TrainingDistortions
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
 from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.errors import InputError
@@ -490,7 +490,7 @@ def load_heads(
     if checkpoint.kind != "huggingface" or not left_out.intersection(HEADS):
         return None, {}
     complete = Wav2Vec2ForPreTraining.from_pretrained(
-        checkpoint_folder(source, "speech encoder"), dtype=torch.float32
+        fetch_checkpoint(source, "speech encoder"), dtype=torch.float32
     )
     config = complete.config
     return complete, {field: getattr(config, name) for field, name in CONFIG_NAMES.items()}

@@ -83,7 +83,7 @@ from speechssl.speechbert.system import (
 )
 from speechssl.text import pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import check_share, fit, write_by_main
 from speechssl.units.features import Features, load_features, make_features
 
@@ -237,7 +237,7 @@ def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
         )
     specials = nn.Embedding(SPECIALS, embeddings.shape[1])
     with torch.no_grad():
-        specials.weight.copy_(embeddings[list(special_tokens(tokenizer))])
+        specials.weight.copy_(embeddings[list(find_special_tokens(tokenizer))])
     reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
         reader.head = head
@@ -297,7 +297,7 @@ def fit_masked(
     batches = MaskedBatches(
         text=text_sentences,
         speech=speech_sentences,
-        specials=(*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
+        specials=(*find_special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
         vocabulary=vocabulary,
         words=len(codes),
         size=o.stages.mask_batch,

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from speechssl.artifacts import read_json
-from speechssl.checkpoints import checkpoint_folder, find_checkpoint
+from speechssl.checkpoints import fetch_checkpoint, find_checkpoint
 from speechssl.errors import InputError, MissingExtra, cut_error
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.tokenizers import read_tokenizer
@@ -36,7 +36,7 @@ DROPOUTS = "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dro
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder with its pre-trained weights, and its tokeniser.
 
-    name: a folder or a name on the hub, as `checkpoint_folder` takes it, or "minilm". Raises
+    name: a folder or a name on the hub, as `fetch_checkpoint` takes it, or "minilm". Raises
     InputError when it cannot be found or loaded, has no tokeniser, or fails `check_reads_vectors`;
     MissingExtra for `minilm` without its package.
     """
@@ -45,7 +45,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     if name == MINILM:
         source = _find_minilm()
     else:
-        source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
+        source = str(fetch_checkpoint(name, "text encoder", f', or "{MINILM}"'))
     remedy = (
         f'give a folder that holds config, weights and tokeniser, or "{MINILM}" for the one '
         f"in the extra `speechssl[minilm]`; tested families: {', '.join(TEXT_FAMILIES)}"

@@ -22,7 +22,7 @@ from torch import nn
 
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import make_encoder
-from speechssl.textlm.tokenizers import character_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens, make_character_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -70,7 +70,7 @@ def embed_symbols(
         return model, table
     rows = assign_tokens(tokenizer, symbols, assignment, seed)
     with torch.no_grad():
-        table.weight.copy_(source[torch.tensor([*rows, *special_tokens(tokenizer)])])
+        table.weight.copy_(source[torch.tensor([*rows, *find_special_tokens(tokenizer)])])
     return model, table
 
 
@@ -133,7 +133,7 @@ def embed_characters(
     `seed`; [MASK] gets that of the encoder's [MASK] where it has one. Raises InputError where there
     are more characters than words.
     """
-    characters = character_tokenizer(texts)
+    characters = make_character_tokenizer(texts)
     symbols = len(characters) - SPECIALS
     encoder, table = embed_symbols(model, tokenizer, symbols, "most-frequent", seed)
     if tokenizer.mask_token_id is not None:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from speechssl.artifacts import hash_bytes, read_json, replace_file, say_what_differs, write_json
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
 from speechssl.errors import InputError
 
 SUFFIX = ".safetensors"
@@ -149,7 +149,7 @@ def load_codebook(path: Path | str) -> Codebook:
     """
     file = SHIPPED / path if (SHIPPED / path).exists() else Path(path)
     if file.suffix != SUFFIX:
-        folder = file if file.is_dir() else checkpoint_folder(path, "codebook")
+        folder = file if file.is_dir() else fetch_checkpoint(path, "codebook")
         files = [f for f in sorted(folder.glob(f"*{SUFFIX}")) if _name_card(f).is_file()]
         candidates = [f for f in files if f.stem == "units"] or files
         if len(candidates) != 1:
@@ -253,7 +253,8 @@ class Nearest:
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
-        """Assign (T, D) float -> (T,) int64. Raises ValueError for features that are not finite."""
+        """Return the unit (T,) int64 of every frame of features (T, D). Raises ValueError for
+        features that are not finite."""
         features = features.detach().to(self.device, torch.float32)
         norms = torch.linalg.vector_norm(features, dim=1)
         if not bool(norms.isfinite().all()):

@@ -18,7 +18,7 @@ from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_c
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.timing import RunLength
 
 from ..files import refused, untouched, write_corpus
@@ -91,7 +91,7 @@ def test_training_starts_from_a_reader_of_spans_or_of_choices(
 ):
     reader, first, second = (tmp_path / name for name in ("text-qa", "first", "second"))
     model = SpanModel(text_encoder(), nn.Embedding(len(tokenizer), 32))
-    layout = Layout(*special_tokens(tokenizer))
+    layout = Layout(*find_special_tokens(tokenizer))
     save_reader(reader, model, layout, {"what": "text QA"} | LICENCES)
     tokenizer.save_pretrained(reader)
     for start, out in ((reader, first), (first, second)):

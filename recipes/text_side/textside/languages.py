@@ -30,7 +30,7 @@ from speechssl.text import joiner
 from speechssl.textlm.encoders import count_positions, load_text_encoder
 from speechssl.textlm.layers import find_layers, hook_layer
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens, load_tokenizer
 from speechssl.timing import FrameGrid, find_units
 from speechssl.units.storage import load_units, read_units_card
 from textside.data import Text, load_text, respell
@@ -197,7 +197,7 @@ class States:
 def pad_pieces(body: Body, sequences: Sequence[WordSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Put pieces between [CLS] and [SEP] and pad them. Returns ids, mask (B, S), on the body's
     device."""
-    cls, sep, pad = special_tokens(body.tokenizer)
+    cls, sep, pad = find_special_tokens(body.tokenizer)
     framed = []  # ids, and their number: there is no second segment
     for ids, _ in sequences:
         framed.append((np.concatenate([[cls], ids, [sep]]), len(ids) + 2))

@@ -34,7 +34,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedModel
 
-from speechssl.checkpoints import checkpoint_folder
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
@@ -342,7 +342,7 @@ TOLERANCE = 1e-4  # logits that differ by less are the same
 
 def load_causal(name: str) -> PreTrainedModel:
     """Load a language model, in training mode. Raises InputError where there is none."""
-    source = checkpoint_folder(name, KIND)
+    source = fetch_checkpoint(name, KIND)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, trust_remote_code=False

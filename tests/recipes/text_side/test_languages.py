@@ -24,7 +24,7 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import find_layers, hook_layer, load_shift
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import load_text
 from textside.languages import (
@@ -188,7 +188,7 @@ def test_states_of_words_are_means_over_their_occurrences(bilingual):
     first_ids, second_ids = np.array([6, 7, 8]), np.array([9, 6])
     sequences = [(first_ids, ((0, 0, 2),)), (second_ids, ((0, 1, 2),))]
     averaged = average_states(body, sequences, words=2, batch=2)
-    cls, sep, _ = special_tokens(body.tokenizer)
+    cls, sep, _ = find_special_tokens(body.tokenizer)
 
     def encode(ids):
         """Return the states (S, H) of the last layer for a sequence by itself."""
