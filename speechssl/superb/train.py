@@ -456,7 +456,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         best_attempt = by_rate[run.rates[0]]
     upstreams: dict[str, str] = {}
     hashes = {}
-    # The tuned head comes last: the card has its `layer_weights` and `count_trained`.
+    # The tuned head comes last: the card has its `layer_weights` and `trained_parameters`.
     for which, attempt in (("default", by_rate[own_rate]), ("tuned", best_attempt)):
         one_run = run.at_rate(attempt.learning_rate)
         models = load_best(one_run)
