@@ -189,7 +189,7 @@ def restore_label_head(model: Any, start: str, codebook_hash: str) -> None:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class QuantisedFrames:
     """A frame is quantised to one entry of each codebook."""
 
     vectors: Tensor  # (..., D)
@@ -215,7 +215,7 @@ class GumbelQuantiser(nn.Module):
         nn.init.normal_(self.weight_proj.weight)
         nn.init.zeros_(self.weight_proj.bias)
 
-    def forward(self, features: Tensor, temperature: Tensor | float) -> Quantised:
+    def forward(self, features: Tensor, temperature: Tensor | float) -> QuantisedFrames:
         """Quantise features (..., C), always in float32, which a softmax of 320 entries needs."""
         logits = self.weight_proj(features).float().unflatten(-1, (self.codebooks, self.entries))
         with torch.autocast(features.device.type, enabled=False):
@@ -230,7 +230,7 @@ class GumbelQuantiser(nn.Module):
                 chosen,
                 self.codevectors.view(self.codebooks, self.entries, -1).float(),
             )
-            return Quantised(vectors.flatten(-2), codes, logits.softmax(-1))
+            return QuantisedFrames(vectors.flatten(-2), codes, logits.softmax(-1))
 
 
 def perplexity(probabilities: Tensor) -> Tensor:
@@ -327,14 +327,16 @@ class Wav2Vec2Pretraining(nn.Module):
         }
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
-    def quantise(self, features: Tensor, temperature: Tensor | float = 1.0) -> Quantised:
+    def quantise(self, features: Tensor, temperature: Tensor | float = 1.0) -> QuantisedFrames:
         """Quantise the output of the convolutions, (..., C), after its layer norm (the paper's Z),
         which is never masked."""
         normed = self.encoder.feature_projection.layer_norm(features)
         dropped = functional.dropout(normed, self.contrast.dropout, self.training)
         return self.quantizer(dropped, temperature)
 
-    def _compute_logits(self, predicted: Tensor, quantised: Quantised, negatives: Tensor) -> Tensor:
+    def _compute_logits(
+        self, predicted: Tensor, quantised: QuantisedFrames, negatives: Tensor
+    ) -> Tensor:
         """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative that has the
         same codes as the right one gets -inf, so that it does not count.
 

@@ -66,8 +66,8 @@ LABELS = {  # measure -> what the terminal calls it
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A line of a list describes a recording."""
+class LabelledRecording:
+    """A labelled recording is a line of a list: a recording with its text and speaker."""
 
     audio: str
     text: str
@@ -135,13 +135,13 @@ def _is_labelled(path: Path) -> bool:
     return {name.lower() for name in read_header(path)} >= {"text", "speaker"}
 
 
-def read_labelled(path: Path) -> dict[str, Labelled]:
+def read_labelled(path: Path) -> dict[str, LabelledRecording]:
     """Read a list with the columns audio, text and speaker, and perhaps id and group. Return its
     lines by id, which by default is made of the path as in a manifest.
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    by_id: dict[str, Labelled] = {}
+    by_id: dict[str, LabelledRecording] = {}
     for number, raw in enumerate(read_csv(path, detect_delimiter(path)), 2):
         line = {k: v.strip() for k, v in raw.items()}
         place = f"line {number} of {path}"
@@ -154,11 +154,11 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
         if name in by_id:
             raise InputError(f"{place} has {name} again; give every recording an id of its own")
         group = line.get("group") or path.stem
-        by_id[name] = Labelled(audio, line["text"], line["speaker"], group)
+        by_id[name] = LabelledRecording(audio, line["text"], line["speaker"], group)
     return by_id
 
 
-def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
+def _check_list(labelled: Mapping[str, LabelledRecording], o: Evaluate) -> None:
     """Raise InputError where no text of a list has two speakers, or there is one text alone."""
     speakers: dict[str, set[str]] = {}
     for line in list(labelled.values())[: o.first]:
@@ -178,7 +178,7 @@ def make_comparison_error(source: Path, why: str) -> InputError:
 
 
 def _list_recordings(
-    corpus: Corpus | None, labelled: Mapping[str, Labelled], o: Evaluate
+    corpus: Corpus | None, labelled: Mapping[str, LabelledRecording], o: Evaluate
 ) -> list[Recording]:
     """List the recordings to measure, in order."""
     if labelled:
@@ -320,7 +320,7 @@ def _encode_distorted(
 
 
 def _measure_list(
-    labelled: Mapping[str, Labelled], units: Units, size: int, o: Evaluate
+    labelled: Mapping[str, LabelledRecording], units: Units, size: int, o: Evaluate
 ) -> dict[str, Any]:
     """Measure same-text distances by groups, ABX and the speaker probe on the recordings that have
     units, and draw the violins."""

@@ -76,7 +76,7 @@ def transfer_codebook(o: Transfer) -> None:
     )
 
 
-class Encoded(NamedTuple):
+class EncodedRecording(NamedTuple):
     """A recording has been encoded by both encoders."""
 
     recording: Recording
@@ -94,7 +94,7 @@ class Pair:
     after: Features  # of the new encoder
     distort: TrainingDistortions | None
 
-    def encode(self, recording: Recording) -> Encoded:
+    def encode(self, recording: Recording) -> EncodedRecording:
         """Encode a recording. Raises InputError for one that cannot be read, ValueError for one
         that is too short."""
         clean = read_audio(recording.path)
@@ -103,9 +103,9 @@ class Pair:
         if self.distort is not None:
             distorted, _ = self.distort.apply(clean, recording.id)
             features.append(self.encode_after(distorted).numpy())
-        return Encoded(recording, units, features)
+        return EncodedRecording(recording, units, features)
 
-    def keeps_unit(self, new: Codebook, encoded: Encoded) -> np.ndarray:
+    def keeps_unit(self, new: Codebook, encoded: EncodedRecording) -> np.ndarray:
         """Return whether both codebooks give a frame of a recording the same unit: (T,) bool."""
         features = self.encode_after(read_audio(encoded.recording.path))
         return np.asarray(encoded.units == new.assign(features))
@@ -134,8 +134,8 @@ def _load_pair(o: Transfer) -> Pair:
 
 
 def fit_codebook(
-    recordings: Iterator[Encoded], o: Transfer, card: dict[str, Any]
-) -> tuple[Codebook, list[Encoded]]:
+    recordings: Iterator[EncodedRecording], o: Transfer, card: dict[str, Any]
+) -> tuple[Codebook, list[EncodedRecording]]:
     """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Return
     it, and the first COMPARED recordings without their features.
 
@@ -146,7 +146,7 @@ def fit_codebook(
     counts = np.zeros(size)  # frames of every unit
     sums = np.zeros((size, 1))  # of every unit's features; the first recording makes it (K, D)
     sample = Reservoir(o.budget, o.seed)  # its rows are features and, in the last column, the unit
-    compared: list[Encoded] = []
+    compared: list[EncodedRecording] = []
     for recording in recordings:
         units = recording.units
         counts += np.bincount(units, minlength=size)
