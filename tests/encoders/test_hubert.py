@@ -176,7 +176,7 @@ def test_a_batch_gives_what_transformers_gives_and_the_bits_of_each_alone(shape,
     grid = FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
     waves = [make_wave(n, seed=n) for n in (16_000, 15_000, 400, 40_321, 16_100)]
     expected = [encode_by_transformers(model, wave)[2] for wave in waves]
-    features = TorchEngine(copy.deepcopy(model)).features(waves, 2, grid)
+    features = TorchEngine(copy.deepcopy(model)).compute_features(waves, 2, grid)
     assert largest_error(features, expected) < 5e-6
     engine = TorchEngine(model, "bf16")
     for wave, rounded in zip(waves, engine.compute_features(waves, 3, grid), strict=True):
