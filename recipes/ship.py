@@ -33,10 +33,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.artifacts import hash_files, read_json, replace_file, write_json
 from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
-from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import dequantise, quantise
 from speechssl.results import condition_name, read_rows
 
@@ -107,7 +107,7 @@ def ship_set(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> N
     save_weights(quantise(weights, kernels=True), out / "encoder/model.safetensors")
     head = out / "ctc/head.safetensors"
     save_weights(quantise(dequantise(load_file(ctc / "head.safetensors"))), head)
-    update_card(out, "encoder", files=file_hashes(out / "encoder"))
+    update_card(out, "encoder", files=hash_folder(out / "encoder"))
     rounded_hash = load_encoder(out / "encoder").hash
     for part in ("units", "words", "ctc"):
         if card_path(out, part).is_file():
@@ -149,7 +149,7 @@ def update_card(out: Path, part: str, **entries: Any) -> None:
 
 
 def save_weights(state: dict[str, torch.Tensor], path: Path) -> None:
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         save_file(state, temporary, {"format": "pt"})
 
 

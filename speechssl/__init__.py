@@ -1,5 +1,5 @@
-"""speechssl: speech in, units out, questions answered; self-supervised encoders, DUAL and the
-cascade beside it.
+"""speechssl turns speech into discrete units by self-supervised encoders, and answers spoken
+questions by DUAL, which reads units, and by cascades, which read recognised words.
 
 import speechssl
 speechssl.answer("passage.wav", "question.wav")["dual"].start

@@ -1,4 +1,4 @@
-"""`python -m speechssl`, and what `torchrun -m speechssl` launches."""
+"""Run the command line by `python -m speechssl` or `torchrun -m speechssl`."""
 
 import sys
 

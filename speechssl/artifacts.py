@@ -3,7 +3,7 @@
 A file is written under a temporary name and renamed. A JSON card lies beside its artefact
 (`x.safetensors` and `x.card.json`, or `card.json` in a folder) and states what made it, from which
 inputs (their hashes), and with which settings. A stage is a step of work with an output folder:
-`with stage(out, inputs, settings) as step` locks the folder, and finds whether an earlier run
+`with begin_stage(out, inputs, settings) as step` locks the folder, and finds whether an earlier run
 finished the step, can be resumed, or had other inputs.
 """
 
@@ -43,7 +43,7 @@ _HELD = threading.local()  # its `folders`: the set of folders that this thread 
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[Path]:
+def replace_file(path: Path | str) -> Iterator[Path]:
     """Give a temporary path beside `path`, and rename it to `path` at the end of the block; after
     an error, remove it."""
     path = Path(path)
@@ -65,7 +65,7 @@ def replacing(path: Path | str) -> Iterator[Path]:
 @contextmanager
 def name_refused_file(place: Path | str) -> Iterator[None]:
     """Make the OSErrors of the block name `place` where they name no file, or only the temporary
-    file of `replacing`.
+    file of `replace_file`.
 
     Libraries in Rust (safetensors, tokenizers) raise their own errors, whose message ends with the
     number of the system's error; such an error is raised again as an OSError.
@@ -99,7 +99,7 @@ def describe_refusal(error: OSError, place: Path | str = "a file", machine: str 
 
 def write_text(path: Path | str, text: str) -> None:
     """Write a text file in UTF-8, whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
@@ -285,7 +285,7 @@ class Stage:
 
 
 @contextmanager
-def stage(
+def begin_stage(
     folder: Path | str,
     inputs: Mapping[str, Any],
     settings: Mapping[str, Any] | None = None,
@@ -297,7 +297,7 @@ def stage(
 ) -> Iterator[Stage]:
     """Begin, resume or skip a step of work, in a folder that is locked meanwhile.
 
-        with stage(out, {"data": data_hash}, asdict(options)) as step:
+        with begin_stage(out, {"data": hash_data(...)}, asdict(options)) as step:
             if step.done:
                 return step.card
             ...  # go on from the files that an interrupted run left in `out`

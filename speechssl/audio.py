@@ -31,7 +31,7 @@ import soundfile
 import soxr
 from tqdm import tqdm
 
-from speechssl.artifacts import replacing
+from speechssl.artifacts import replace_file
 from speechssl.errors import InputError
 
 # Hz; HuBERT and wav2vec 2.0 were trained at this rate (arXiv 2106.07447, section IV)
@@ -46,11 +46,11 @@ INT16_PEAK = 100
 LOUD_PEAK = 40_000
 # The channels of a file cancel each other (one is another, inverted) where the power of their mean
 # is below this fraction, -20 dB, of the power of the loudest channel.
-CANCELLED = 0.01
+CANCEL_RATIO = 0.01
 SILENT_PEAK = 1e-4  # -80 dB: three steps of 16-bit audio
 CUT_OFF = "{} is cut off: it ends before its header says; copy or download it again"
 # suffixes that FFmpeg reads and libsndfile does not
-UNREAD = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
+FFMPEG_SUFFIXES = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".split()
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
@@ -88,7 +88,7 @@ def read_audio(path: Path | str) -> np.ndarray:
     path = Path(path)
     samples, _ = _read_mono(path, SAMPLE_RATE)
     check_audio(samples, SAMPLE_RATE, str(path))
-    return at_full_scale(samples, str(path))
+    return correct_scale(samples, str(path))
 
 
 def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
@@ -96,9 +96,9 @@ def read_recording(source: Path | str | np.ndarray) -> np.ndarray:
     InputError for a recording that is no audio, or silent."""
     if isinstance(source, str | Path):
         return read_audio(source)
-    # `as_recording` copies: the encoder recognises the last array by identity, and the caller may
-    # since have changed its content
-    return as_recording(source, SAMPLE_RATE, "the array given")
+    # this copies: the encoder recognises the last array by identity, and the caller may since have
+    # changed its content
+    return convert_samples(source, SAMPLE_RATE, "the array given")
 
 
 def read_question(source: Path | str | np.ndarray) -> np.ndarray | str:
@@ -136,7 +136,7 @@ def read_native(path: Path | str) -> tuple[np.ndarray, int]:
     samples, rate = _read_mono(path, None)
     if not len(samples):
         raise InputError(f"{path} holds no samples; record or download it again")
-    return at_full_scale(samples, str(path)), rate
+    return correct_scale(samples, str(path)), rate
 
 
 def _read_mono(path: Path, sample_rate: int | None) -> tuple[np.ndarray, int]:
@@ -187,7 +187,7 @@ def _channels_cancel(power: np.ndarray) -> bool:
     cancels; so the threshold stays below that, at half of it.
     """
     channels = len(power) - 1
-    threshold = min(CANCELLED, 0.5 / channels**2)
+    threshold = min(CANCEL_RATIO, 0.5 / channels**2)
     return bool(power[0] < threshold * power[1:].max())
 
 
@@ -202,7 +202,7 @@ def _choose_loudest(power: np.ndarray, name: str) -> int:
     return loudest
 
 
-def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
+def convert_samples(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray:
     """Convert the samples that a caller passed, as if they were read from a file. Return float32
     (N,) at 16 kHz, full scale 1; always a copy.
 
@@ -223,7 +223,7 @@ def as_recording(samples: np.ndarray, sample_rate: int, name: str) -> np.ndarray
         channels = samples if samples.shape[0] > samples.shape[1] else samples.T
         samples = _join_channels(channels, name)
     check_audio(samples, sample_rate, name)
-    samples = at_full_scale(samples.astype(np.float32), name)
+    samples = correct_scale(samples.astype(np.float32), name)
     return resample(samples, sample_rate, SAMPLE_RATE)
 
 
@@ -247,10 +247,10 @@ def _scale_integers(samples: np.ndarray) -> np.ndarray:
     return (samples.astype(np.float64) - middle) / scale
 
 
-def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
+def correct_scale(samples: np.ndarray, name: str) -> np.ndarray:
     """Scale floats (N,) whose peak is beyond HOT_PEAK to full scale 1, and say so on stderr.
     name: of the recording, for the message."""
-    peak = _peak(samples)
+    peak = _find_peak(samples)
     if peak <= HOT_PEAK:
         return samples
     if not peak <= LOUD_PEAK:  # louder, or NaN: `check_audio` refuses these
@@ -259,12 +259,12 @@ def at_full_scale(samples: np.ndarray, name: str) -> np.ndarray:
     _note_once(
         f"{name}: its samples reach {peak:,.0f} times full scale; they are divided by {scale:,.6g}"
     )
-    return collect(block / np.float32(scale) for block in in_blocks(samples))
+    return collect(block / np.float32(scale) for block in iterate_blocks(samples))
 
 
-def _peak(samples: np.ndarray) -> float:
+def _find_peak(samples: np.ndarray) -> float:
     """Return the largest magnitude of samples (N,); NaN where one of them is NaN."""
-    peaks = [np.abs(block).max() for block in in_blocks(samples)]
+    peaks = [np.abs(block).max() for block in iterate_blocks(samples)]
     return float(np.max(peaks, initial=0))
 
 
@@ -299,25 +299,25 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
     return collect(_resample_blocks([np.asarray(samples, np.float32)], source_rate, target_rate))
 
 
-def header_duration(path: Path | str) -> float:
+def read_duration(path: Path | str) -> float:
     """Return the seconds that the header of a file states. Nothing is decoded, unless the header
     states no length.
 
     The length of an MP3 without a count of its frames, such as an MP3 of NMSQA, is estimated from
-    the bit rate of its first frame; `exact_duration` decodes it.
+    the bit rate of its first frame; `measure_duration` decodes it.
     Raises InputError as `read_audio` does for a file that is missing, empty, not audio, or visibly
     cut off.
     """
-    return _duration(Path(path), trust_mp3=True)
+    return _count_seconds(Path(path), trust_mp3=True)
 
 
-def exact_duration(path: Path | str) -> float:
-    """Return the seconds of a recording as `header_duration` does, except that an MP3, which may
+def measure_duration(path: Path | str) -> float:
+    """Return the seconds of a recording as `read_duration` does, except that an MP3, which may
     count its frames wrongly, is decoded."""
-    return _duration(Path(path), trust_mp3=False)
+    return _count_seconds(Path(path), trust_mp3=False)
 
 
-def _duration(path: Path, trust_mp3: bool) -> float:
+def _count_seconds(path: Path, trust_mp3: bool) -> float:
     """Return the seconds of a recording. trust_mp3: believe the header of an MP3."""
     with _open_whole(path) as file:
         frames = file.frames
@@ -342,7 +342,7 @@ def write_clip(
     """Write [start, end) seconds of samples (N,) in the format of the suffix: .wav, .flac, .ogg or
     .mp3. Raises InputError for another suffix."""
     path = Path(path)
-    container = clip_container(path)
+    container = choose_container(path)
     clip = to_int16(samples[max(round(start * sample_rate), 0) : round(end * sample_rate)])
     _write(path, clip, sample_rate, container)
 
@@ -371,7 +371,7 @@ def recode(samples: np.ndarray, container: str, subtype: str, compression: float
     return np.asarray(soundfile.read(buffer, dtype="float32")[0])
 
 
-def clip_container(path: Path) -> str:
+def choose_container(path: Path) -> str:
     """Return the container that the suffix of a file names. Raises InputError where `write_clip`
     cannot write it."""
     container = path.suffix[1:].upper()
@@ -397,7 +397,7 @@ def to_int16(samples: np.ndarray) -> np.ndarray:
 def _write(path: Path | str, samples: np.ndarray, sample_rate: int, container: str) -> None:
     """Write samples as a file of one channel, whole or not at all."""
     with (
-        replacing(path) as temporary,
+        replace_file(path) as temporary,
         soundfile.SoundFile(
             temporary, "w", samplerate=sample_rate, channels=1, format=container
         ) as file,
@@ -431,10 +431,10 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
             # as bytes, because not every file name is text
             file = stack.enter_context(_ForwardFile(os.fsencode(path)))
         except (soundfile.SoundFileError, TypeError):  # TypeError: a suffix of headerless files
-            yield stack.enter_context(_through_ffmpeg(path))
+            yield stack.enter_context(_open_with_ffmpeg(path))
             return
         if file.format in ("WAV", "WAVEX") and file.subtype == "MPEG_LAYER_III":
-            yield stack.enter_context(_through_ffmpeg(path))
+            yield stack.enter_context(_open_with_ffmpeg(path))
             return
         is_cut, goes_on = _compare_with_header(file, path)
         if is_cut:
@@ -442,7 +442,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         if not goes_on:
             yield file
             return
-        whole = stack.enter_context(_through_ffmpeg(path))
+        whole = stack.enter_context(_open_with_ffmpeg(path))
         if file.format in PLAIN and file.frames:
             stated, held = (f.frames / f.samplerate for f in (file, whole))
             if held <= stated:
@@ -586,7 +586,7 @@ def _ends_a_stream(path: Path) -> bool:
 
 
 @contextmanager
-def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
+def _open_with_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
     """Decode the first audio stream by FFmpeg's libraries into a nameless file of samples. Raises
     InputError for a file without an audio stream that can be decoded, and for one that is cut off.
     """
@@ -602,7 +602,7 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                     decoded.write(block.to_ndarray().tobytes())
                     frames += block.samples
                 is_cut = container.format.name == "ogg" and not _ends_a_stream(path)
-                seconds = _stated_seconds(container, stream)
+                seconds = _read_stated_seconds(container, stream)
                 min_frames = max((seconds - CONTAINER_SLACK) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
             raise InputError(
@@ -624,7 +624,7 @@ def _through_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
             yield file
 
 
-def _stated_seconds(container: Any, stream: Any) -> float:
+def _read_stated_seconds(container: Any, stream: Any) -> float:
     """Return the seconds that an MP4 or a Matroska file states for its sound, 0 for none: those of
     the file may be those of its pictures."""
     import av
@@ -753,7 +753,7 @@ def collect(blocks: Iterable[np.ndarray]) -> np.ndarray:
     return mapped
 
 
-def in_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
+def iterate_blocks(samples: np.ndarray) -> Iterator[np.ndarray]:
     """Yield samples (N,) in blocks. Of an array that `collect` left in a file, no more than one
     block is in memory."""
     mapped = getattr(samples, "_mmap", None)
@@ -772,7 +772,7 @@ def check_audio(samples: np.ndarray, sample_rate: int, name: str) -> None:
         raise InputError(
             f"{name} is {seconds:.3f} s long; give a recording of at least {MIN_SECONDS} s"
         )
-    peak = _peak(samples)
+    peak = _find_peak(samples)
     if not peak <= LOUD_PEAK:  # also true of NaN
         raise InputError(
             f"{name} holds samples that are not finite or above {LOUD_PEAK:g} times full scale; "

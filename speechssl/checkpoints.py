@@ -1,9 +1,9 @@
 """Checkpoints are found by name: as a local folder, below the models folder, or on the hub. Models
 that ship with this package are found by the name of their set, such as people-en.
 
-Three kinds of folders: the *models folder* of this machine (`models_root`) holds checkpoints by
-their hub name; a *checkpoint folder* (`checkpoint_folder`) is one model of Hugging Face; a *folder
-of models* (`model_folder`) is a whole set of parts, such as encoder/, dual/ and text-qa/.
+Three kinds of folders: the *models folder* of this machine (`find_models_root`) holds checkpoints
+by their hub name; a *checkpoint folder* (`fetch_checkpoint`) is one model of Hugging Face; a
+*folder of models* (`model_folder`) is a whole set of parts, such as encoder/, dual/ and text-qa/.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from speechssl.artifacts import CARD, MADE_FROM, hash_files, replacing
-from speechssl.errors import InputError, first_line
+from speechssl.artifacts import CARD, MADE_FROM, hash_files, replace_file
+from speechssl.errors import InputError, cut_error
 
 # Environment variable that names the models folder, which holds OWNER/NAME or NAME.
 MODELS_VARIABLE = "SPEECHSSL_MODELS"
@@ -44,15 +44,15 @@ FILES = {
 }
 
 
-def models_root() -> Path:
+def find_models_root() -> Path:
     """Return the models folder of this machine, below which hub names are looked up first:
     $SPEECHSSL_MODELS, else one in the user's cache. It need not exist."""
     return Path(os.environ.get(MODELS_VARIABLE) or Path.home() / ".cache/speechssl/models")
 
 
-def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
-    """Find the folder of one Hugging Face model: a local folder, one below `models_root`, or the
-    hub's snapshot in its cache.
+def fetch_checkpoint(name: str | Path, what: str, otherwise: str = "") -> Path:
+    """Find the folder of one Hugging Face model: a local folder, one below `find_models_root`, or
+    the hub's snapshot in its cache.
 
     name: a folder, or OWNER/NAME on the hub; what: the kind of the model, a key of FILES;
     otherwise: text for the message that names what else could be given. $HF_HUB_OFFLINE is
@@ -68,9 +68,9 @@ def checkpoint_folder(name: str | Path, what: str, otherwise: str = "") -> Path:
     if folder := _find_in_models(name):
         return folder
     try:
-        return _hub_snapshot(name)
+        return _fetch_snapshot(name)
     except LookupError as reason:
-        place = models_root() / name
+        place = find_models_root() / name
         raise InputError(
             f"found no {what} at {name}: there is no such folder, nor {place}, and {reason}; "
             f"download it where there is a network (`hf download {name} --local-dir {place}`), "
@@ -98,7 +98,7 @@ def find_checkpoint(name: str) -> Path | None:
 
 def _find_in_models(name: str) -> Path | None:
     """Find a checkpoint below the models folder, as OWNER/NAME or as NAME."""
-    root = models_root()
+    root = find_models_root()
     for folder in (root / name, root / name.split("/")[-1]):
         if folder.is_dir():
             return folder
@@ -107,7 +107,7 @@ def _find_in_models(name: str) -> Path | None:
 
 def hash_checkpoint(name: str) -> str | None:
     """Hash the weights of a Hugging Face checkpoint; None where it does not lie on this machine.
-    name: as `checkpoint_folder` takes it."""
+    name: as `fetch_checkpoint` takes it."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
     if folder is None:
         return None
@@ -117,7 +117,7 @@ def hash_checkpoint(name: str) -> str | None:
     return None
 
 
-def _hub_snapshot(name: str, nested: bool = False) -> Path:
+def _fetch_snapshot(name: str, nested: bool = False) -> Path:
     """Find the snapshot of a hub model in the hub's cache. Where the hub can be reached, its newest
     configuration, vocabulary, and weights in one format are fetched first.
 
@@ -137,7 +137,7 @@ def _hub_snapshot(name: str, nested: bool = False) -> Path:
             if any(Path(snapshot).rglob(weights)):
                 return Path(snapshot)
     except Exception as error:  # the hub's client and its libraries raise many kinds
-        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else first_line(error)
+        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else cut_error(error)
         raise LookupError(f"the hub and its cache have none ({why})") from error
     raise LookupError("what the hub has by this name has no weights")
 
@@ -156,7 +156,7 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
     source = Path(source)
     if not _is_hub_name(name) or "/" not in name:
         raise InputError(f"{name} is not OWNER/NAME; give the name that it shall have on the hub")
-    files = _files_to_push(source)
+    files = _list_pushed_files(source)
     cards = [path for path in files if path.name.endswith(CARD) and path.is_file()]
     if not cards:
         raise InputError(
@@ -165,9 +165,9 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         )
     base = source.parent if source.is_file() else source
     if constants.is_offline_mode():
-        place = models_root() / name
+        place = find_models_root() / name
         for file in files:
-            with replacing(place / file.relative_to(base)) as temporary:
+            with replace_file(place / file.relative_to(base)) as temporary:
                 shutil.copyfile(file, temporary)
         return str(place)
     try:
@@ -177,13 +177,13 @@ def push_to_hub(source: Path | str, name: str, private: bool = True) -> str:
         api.upload_folder(repo_id=name, folder_path=base, allow_patterns=listed)
     except Exception as error:  # the hub's client and its libraries raise many kinds
         raise InputError(
-            f"{source} could not be uploaded as {name} ({first_line(error)}); log in with `hf "
+            f"{source} could not be uploaded as {name} ({cut_error(error)}); log in with `hf "
             "auth login`, or, without a network, let HF_HUB_OFFLINE=1 put it into the models folder"
         ) from error
     return f"{constants.ENDPOINT}/{name}"
 
 
-def _files_to_push(source: Path) -> list[Path]:
+def _list_pushed_files(source: Path) -> list[Path]:
     """List the files to upload: a codebook and its card, or the files of a folder except those that
     only the training itself needs."""
     if source.is_file():
@@ -195,7 +195,7 @@ def _files_to_push(source: Path) -> list[Path]:
 
 def model_folder(name: str | Path = DEFAULT) -> Path:
     """Find a folder of models, a set of parts such as encoder/ and text-qa/: a local folder, a
-    shipped set by name, or OWNER/NAME below `models_root` or on the hub.
+    shipped set by name, or OWNER/NAME below `find_models_root` or on the hub.
 
     Raises InputError where none of them is found.
     """
@@ -203,10 +203,10 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     may_be_on_hub = "/" in name and _is_hub_name(name)
     places = [Path(name), SHIPPED / name]
     if may_be_on_hub:
-        places.append(models_root() / name)
+        places.append(find_models_root() / name)
     if may_be_on_hub and not any(map(_holds_models, places)):
         with suppress(LookupError):
-            places.append(_hub_snapshot(name, nested=True))
+            places.append(_fetch_snapshot(name, nested=True))
     for folder in places:
         if _holds_models(folder):
             return folder

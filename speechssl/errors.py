@@ -24,7 +24,7 @@ class MissingExtra(InputError):
 
     def __init__(self, purpose: str, extra: str) -> None:
         self.purpose, self.extra = purpose, extra
-        packages = " ".join(f"'{package}'" for package in packages_of(extra))
+        packages = " ".join(f"'{package}'" for package in list_packages(extra))
         super().__init__(f"{purpose} needs the extra {extra}: pip install {packages}")
 
     def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
@@ -32,7 +32,7 @@ class MissingExtra(InputError):
         return MissingExtra, (self.purpose, self.extra)
 
 
-def packages_of(extra: str) -> list[str]:
+def list_packages(extra: str) -> list[str]:
     """Return the requirements of an extra of this package, as pip takes them.
 
     They come from the metadata of the installation: installing them one by one works for a checkout
@@ -44,7 +44,7 @@ def packages_of(extra: str) -> list[str]:
     return [end.sub("", line) for line in requires("speechssl") or () if end.search(line)]
 
 
-def one_line(sentence: str) -> str:
+def escape_line(sentence: str) -> str:
     """Escape line breaks and other control characters in a sentence for the terminal, and cut a
     long one."""
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in sentence)
@@ -100,7 +100,7 @@ def report_set_aside(failed: Mapping[str, str], what: str, item: str = "recordin
         )
 
 
-def first_line(error: Exception) -> str:
+def cut_error(error: Exception) -> str:
     """Return the first line of a library's message, cut to 160 characters; the name of the error
     where it has no message."""
     lines = str(error).strip().splitlines()

@@ -81,13 +81,13 @@ def train_only(encoder: nn.Module, trained: str) -> None:
                 "none": False,
             }
             values.requires_grad_(is_trained[trained])
-    if trained != "none" and not trained_parameters(encoder):
+    if trained != "none" and not count_trained(encoder):
         # biases: T5 and ModernBERT have none
         name = type(encoder).__name__
         raise InputError(f"{trained} finds nothing to train in {name}; choose {OTHERS}")
 
 
-def trained_parameters(model: nn.Module) -> int:
+def count_trained(model: nn.Module) -> int:
     """Count the numbers that training changes; a pooler is never read."""
     count = 0
     for name, values in model.named_parameters():
@@ -96,7 +96,7 @@ def trained_parameters(model: nn.Module) -> int:
     return count
 
 
-def added_modules(encoder: nn.Module) -> dict[str, Any]:
+def find_added_modules(encoder: nn.Module) -> dict[str, Any]:
     """Return which modules methods have added to an encoder for good, as `add_modules` takes
     it."""
     added: dict[str, Any] = {}
@@ -111,14 +111,14 @@ def added_modules(encoder: nn.Module) -> dict[str, Any]:
 def add_modules(encoder: nn.Module, modules: dict[str, Any]) -> None:
     """Add modules where the encoder does not have them yet. modules: `adapters`, the width of
     bottlenecks, and `weighted_sum`, True. Raises InputError as `train_only` does."""
-    present = added_modules(encoder)
+    present = find_added_modules(encoder)
     if modules.get("adapters") and "adapters" not in present:
         _add_adapters(encoder, modules["adapters"])
     if modules.get("weighted_sum") and "weighted_sum" not in present:
         layers: int = encoder.config.num_hidden_layers  # type: ignore[assignment, union-attr]
         encoder.layer_shares = nn.Parameter(torch.zeros(layers + 1))
-        encoder.register_forward_pre_hook(_with_hidden_states, with_kwargs=True)
-        encoder.register_forward_hook(_weighted_sum)
+        encoder.register_forward_pre_hook(_ask_for_hidden_states, with_kwargs=True)
+        encoder.register_forward_hook(_sum_layers)
 
 
 def _add_adapters(encoder: nn.Module, width: int) -> None:
@@ -172,14 +172,14 @@ def _adapt(matrix: nn.Module, inputs: Any, output: Tensor) -> Tensor:
     return matrix.adapter(output)  # type: ignore[no-any-return, operator]
 
 
-def _with_hidden_states(
+def _ask_for_hidden_states(
     encoder: nn.Module, inputs: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """Ask the encoder for the hidden states of all layers: a hook before its forward."""
     return inputs, kwargs | {"output_hidden_states": True}
 
 
-def _weighted_sum(encoder: Any, inputs: Any, output: Any) -> Any:
+def _sum_layers(encoder: Any, inputs: Any, output: Any) -> Any:
     """Put the weighted sum of L + 1 hidden states (B, S, H) in the place of the last: a forward
     hook."""
     length = output.last_hidden_state.shape[1]

@@ -31,7 +31,7 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     overlaps nothing and scores 0. Raises ValueError for a time that is not finite, a prediction
     that ends before it starts, or an empty gold interval.
     """
-    return _best_score(
+    return _find_best_score(
         predicted, gold, lambda overlap, length, gold_length: 2 * overlap / (length + gold_length)
     )
 
@@ -39,14 +39,14 @@ def frame_f1(predicted: Interval | None, gold: Sequence[Interval]) -> float:
 def overlap_score(predicted: Interval | None, gold: Sequence[Interval]) -> float:
     """Return AOS, the overlap / length of the union. For one pair of intervals FF1 = 2 AOS / (1 +
     AOS). The rules and errors are those of `frame_f1`."""
-    return _best_score(
+    return _find_best_score(
         predicted,
         gold,
         lambda overlap, length, gold_length: overlap / (length + gold_length - overlap),
     )
 
 
-def _best_score(
+def _find_best_score(
     predicted: Interval | None,
     gold: Sequence[Interval],
     score: Callable[[float, float, float], float],
@@ -87,7 +87,7 @@ def token_f1(predicted: str | None, gold: Sequence[str], language: str = "en") -
     """Return the F1 of the bags of words (en) or characters (zh; a Latin run counts as one). The
     rules are those of `exact_match`."""
     words, golds = _tokenise_answers(predicted, gold, language)
-    return max(_bag_f1(words, answer) for answer in golds)
+    return max(_compute_bag_f1(words, answer) for answer in golds)
 
 
 def _tokenise_answers(
@@ -100,7 +100,7 @@ def _tokenise_answers(
     return split_answer_tokens(predicted or "", language), gold_tokens or [[]]
 
 
-def _bag_f1(predicted: list[str], gold: list[str]) -> float:
+def _compute_bag_f1(predicted: list[str], gold: list[str]) -> float:
     """Return the F1 of two bags of tokens."""
     if not predicted or not gold:
         return float(predicted == gold)

@@ -138,7 +138,7 @@ def group(default: Any, title: str, without: Sequence[str] = ()) -> Any:
     return field(metadata={"title": title, "without": tuple(without)}, default=default)
 
 
-def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
+def list_changes(options: Any, default: Any = None) -> dict[str, Any]:
     """Return the options of a dataclass and of its groups that differ from their defaults, by name.
     default: an instance that has the defaults; None: the defaults are those of the fields."""
     changed: dict[str, Any] = {}
@@ -146,7 +146,7 @@ def changed_options(options: Any, default: Any = None) -> dict[str, Any]:
         value = getattr(options, f.name)
         default_value = f.default if default is None else getattr(default, f.name)
         if "title" in f.metadata:  # a group
-            changed |= changed_options(value, default_value)
+            changed |= list_changes(value, default_value)
         elif value != default_value:
             changed[f.name] = value
     return changed
@@ -175,7 +175,7 @@ def parse_noise_folders(pairs: Iterable[str]) -> dict[str, Path]:
 def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[str]]) -> None:
     """Raise InputError for options that were given and have no effect without another option.
 
-    given: what `changed_options` returns. rules: name of an option -> names of the options that
+    given: what `list_changes` returns. rules: name of an option -> names of the options that
     need it.
     """
     for needed, names in rules.items():
@@ -186,7 +186,7 @@ def refuse_ineffective(given: Mapping[str, Any], rules: Mapping[str, Iterable[st
 def refuse_given(names: Iterable[str], given: Mapping[str, Any], why: str) -> None:
     """Raise InputError where one of these options was given, because it has no effect here.
 
-    given: what `changed_options` returns; why: the end of the message, such as "with mfcc".
+    given: what `list_changes` returns; why: the end of the message, such as "with mfcc".
     """
     flags = [f"--{name.replace('_', '-')}" for name in names if name in given]
     if flags:
@@ -304,7 +304,7 @@ class EvalOptions:
 
     def __post_init__(self) -> None:
         """Raise InputError for patience without evaluations."""
-        refuse_ineffective(changed_options(self), {"eval_every": ("patience",)})
+        refuse_ineffective(list_changes(self), {"eval_every": ("patience",)})
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ class Parts:
     speechbert: Path | None = option(None, "folder of `train speechbert`, on this encoder")
 
 
-def settings(options: Any) -> dict[str, Any]:
+def select_settings(options: Any) -> dict[str, Any]:
     """Return the options that decide the result, for the record of a stage and for cards: all but
     the number of workers, the destination of curves, and the evaluation where there is none."""
     return _keep_decisive(asdict(options))

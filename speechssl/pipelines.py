@@ -109,12 +109,12 @@ class Units:
     def __call__(self, audio: Audio) -> RunLength:
         """Return the run-length units (U,) of a recording of any length. Raises InputError for
         audio that cannot be used."""
-        return encode_recording(self.extractor.units, audio)
+        return encode_recording(self.extractor.extract, audio)
 
     def seconds(self, runs: RunLength, first: int, last: int) -> tuple[float, float]:
         """Return the start and the end in seconds of the units `first` to `last`, both included, of
         a recording."""
-        return interval_of_units(self.extractor.grid, runs, first, last)
+        return find_interval(self.extractor.grid, runs, first, last)
 
 
 class Dual:
@@ -128,7 +128,7 @@ class Dual:
         shipped one or OWNER/NAME. Raises InputError where the reader was trained on other units.
         """
         self.units = units if isinstance(units, Units) else Units.from_pretrained(units)
-        folder = checkpoint_folder(find_shipped(Path(reader)), "reader")
+        folder = fetch_checkpoint(find_shipped(Path(reader)), "reader")
         self.system = load_dual(folder, self.units.extractor)
         # The user sees plain units, not pieces (merged n-grams of units), but decoded with the
         # penalty on changes of unit that the reader was trained with. The copy leaves the caller's
@@ -153,13 +153,13 @@ class Dual:
                 f"DUAL reads no text such as {query!r}; give a recording of the question or its "
                 "units, or ask a Cascade, which reads texts"
             )
-        return self.system.answer_all([(self._symbols(query), self._symbols(passage))])[0]
+        return self.system.answer_all([(self._read_symbols(query), self._read_symbols(passage))])[0]
 
-    def _symbols(self, recording: Audio | RunLength) -> RunLength:
+    def _read_symbols(self, recording: Audio | RunLength) -> RunLength:
         """Return the symbols that the reader reads: units, or pieces (merged n-grams of units)."""
         extractor = self.system.extractor
         if not isinstance(recording, RunLength):
-            return encode_recording(extractor.units, recording)
+            return encode_recording(extractor.extract, recording)
         return recording if extractor.pieces is None else extractor.pieces.join(recording)
 
 
@@ -268,7 +268,7 @@ class QA:
         # name -> one line
         self.about = {s.name: describe(s, folder, reading.reader) for s in self.systems}
 
-    def _cascades(self) -> list[CascadeSystem]:
+    def _list_cascades(self) -> list[CascadeSystem]:
         """Return the systems that can be asked by a text."""
         return [system for system in self.systems if isinstance(system, CascadeSystem)]
 
@@ -296,7 +296,7 @@ class QA:
             raise TypeError("questions come in a list, also one alone: answer(passage, [question])")
         samples = read_recording(passage)
         queries = [read_question(question) for question in questions]
-        if not self._cascades() and any(isinstance(query, str) for query in queries):
+        if not self._list_cascades() and any(isinstance(query, str) for query in queries):
             names = ", ".join(system.name for system in self.systems)
             raise InputError(
                 f"{names} can only listen; record the question, or add a cascade "
@@ -360,11 +360,11 @@ def _choose_systems(
 ) -> list[str]:
     """Return the names of the systems to ask."""
     if systems is None and recogniser is None:
-        return default_systems(folder)
+        return choose_default_systems(folder)
     if systems is None:
         names = ["dual"] if (folder / "dual").is_dir() else []
     else:
-        names = [*as_tuple(systems)]
+        names = [*make_tuple(systems)]
     if recogniser:
         names.insert(0, f"cascade-{recogniser}")
     for name in names:
@@ -435,8 +435,8 @@ def evaluate(
         corpus=Path(corpus),
         out=Path(out),
         models=str(models),
-        systems=None if systems is None else as_tuple(systems),
-        conditions=as_tuple(conditions),
+        systems=None if systems is None else make_tuple(systems),
+        conditions=make_tuple(conditions),
         split=split,
         **options,
     )
@@ -444,6 +444,6 @@ def evaluate(
     return list(read_rows(plan.out / "results.jsonl"))
 
 
-def as_tuple(names: Sequence[str] | str) -> tuple[str, ...]:
+def make_tuple(names: Sequence[str] | str) -> tuple[str, ...]:
     """Make a tuple of several names or one."""
     return (names,) if isinstance(names, str) else tuple(names)

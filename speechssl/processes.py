@@ -25,19 +25,19 @@ Value = TypeVar("Value")
 TIMEOUT = timedelta(days=30)
 
 
-def processes() -> int:
+def count_processes() -> int:
     """Return the number of processes."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def rank() -> int:
+def get_rank() -> int:
     """Return the number of this process, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def is_main() -> bool:
     """Return whether this process is the one that writes."""
-    return rank() == 0
+    return get_rank() == 0
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def main_first() -> Iterator[None]:
         broadcast_value(True)
 
 
-def peak_memory() -> float:
+def measure_peak_memory() -> float:
     """Return the peak memory of this process so far, in GB."""
     import resource
 
@@ -64,7 +64,7 @@ def peak_memory() -> float:
     return peak / (2**30 if sys.platform == "darwin" else 2**20)  # bytes on macOS, else KiB
 
 
-def peak_gpu_memory() -> float:
+def measure_gpu_memory() -> float:
     """Return the peak memory of this process's tensors on its GPU so far, in GB; 0 without one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -74,47 +74,47 @@ def peak_gpu_memory() -> float:
 
 def broadcast_value(value: Value) -> Value:
     """Return the value that the first process gives, in every process."""
-    if processes() == 1:
+    if count_processes() == 1:
         return value
     import torch
 
     box = [value]
-    torch.distributed.broadcast_object_list(box, src=0, group=_group())
+    torch.distributed.broadcast_object_list(box, src=0, group=_make_group())
     return box[0]
 
 
-def mean_of_processes(value: torch.Tensor) -> torch.Tensor:
+def average_processes(value: torch.Tensor) -> torch.Tensor:
     """Return the mean of a tensor over the processes, without gradient. A single process gets the
     tensor itself."""
-    if processes() == 1:
+    if count_processes() == 1:
         return value
     import torch
 
-    _group()
+    _make_group()
     total = value.detach().to(torch.float32, copy=True)
     torch.distributed.all_reduce(total)
-    return total / processes()
+    return total / count_processes()
 
 
 def wait_for_all() -> None:
     """Wait until all processes have come here."""
-    if processes() > 1:
+    if count_processes() > 1:
         import torch
 
-        torch.distributed.barrier(group=_group())
+        torch.distributed.barrier(group=_make_group())
 
 
 def wait_before_exit() -> None:
     """Wait for the other processes, so that none ends while another still needs it."""
-    group_exists = _group.cache_info().currsize > 0
+    group_exists = _make_group.cache_info().currsize > 0
     if group_exists:
         import torch
 
-        torch.distributed.barrier(group=_group())
+        torch.distributed.barrier(group=_make_group())
 
 
 @cache
-def _group() -> Any:
+def _make_group() -> Any:
     """Return the group of processes for everything but the training itself: on the CPU, with a long
     timeout, and set up as accelerate wants it."""
     import torch
@@ -124,7 +124,7 @@ def _group() -> Any:
     return torch.distributed.new_group(backend="gloo", timeout=TIMEOUT)
 
 
-def cpu_capabilities() -> dict[str, Any]:
+def list_cpu_capabilities() -> dict[str, Any]:
     """Return what torch knows about the processor (avx512_bf16, amx_bf16 ...); nothing where torch
     is older than 2.11."""
     import torch
@@ -138,5 +138,5 @@ def has_bf16(on_cpu: bool) -> bool:
     import torch
 
     if on_cpu:
-        return bool(cpu_capabilities().get("avx512_bf16"))
+        return bool(list_cpu_capabilities().get("avx512_bf16"))
     return torch.cuda.is_bf16_supported(including_emulation=False)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from speechssl.artifacts import lock_folder, replacing, write_text
+from speechssl.artifacts import lock_folder, replace_file, write_text
 from speechssl.errors import InputError
 from speechssl.stats import CROSSED, FEWEST, Interval
 
@@ -137,7 +137,7 @@ class Row:
     @property
     def full_condition(self) -> str:
         """Return the condition as it is shown, without its SNR."""
-        return full_condition(self.condition, self.snr_over)
+        return name_full_condition(self.condition, self.snr_over)
 
     @property
     def card_text(self) -> str:
@@ -145,35 +145,35 @@ class Row:
         return json.dumps(self.card, sort_keys=True, ensure_ascii=False)
 
 
-def system_label(system: str, models: str) -> str:
+def name_system(system: str, models: str) -> str:
     """Name a system with its models, as all tables, figures and comparisons do: "dual (people-en)".
     models: "" for none."""
     return f"{system} ({models})" if models else system
 
 
-def full_condition(condition: str, snr_over: str | None) -> str:
+def name_full_condition(condition: str, snr_over: str | None) -> str:
     """Name a condition as it is shown: one whose SNR is over the whole signal counts as a condition
     of its own."""
     return f"{condition}, over the {snr_over}" if snr_over else condition
 
 
-def metric_name(metric: str) -> str:
+def name_metric(metric: str) -> str:
     """Return the name of a metric as it is shown: "FF1", "WER"."""
     if metric.endswith(DEFAULT):
-        return f"{metric_name(metric.removesuffix(DEFAULT))} at the default learning rate"
+        return f"{name_metric(metric.removesuffix(DEFAULT))} at the default learning rate"
     if metric in METRICS:
         return METRICS[metric][0]
     return metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 
-def unit(metric: str) -> str:
+def name_unit(metric: str) -> str:
     """Return the unit of a metric: "%", "dB", "×", or ""."""
     return UNITS.get(metric.lower().removesuffix(DEFAULT), "%")
 
 
-def decimals(metric: str) -> int:
+def count_decimals(metric: str) -> int:
     """Return the number of decimals with which values of a metric are shown."""
-    return 1 if unit(metric) in ("%", "dB") else 2
+    return 1 if name_unit(metric) in ("%", "dB") else 2
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -273,7 +273,7 @@ def read_table(source: Path | str | Iterable[Row]) -> DataFrame:
     return pandas.DataFrame(list(source), columns=[field.name for field in fields(Row)])
 
 
-def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
+def describe_drawn(intervals: Iterable[tuple[str, str, int]]) -> str:
     """Say which units the intervals of a table draw, or why there are none; "" where nothing is
     known of their units. For example: "95 % intervals draw 8 voices (ks, ic) and 150 recordings
     (sid)." The names of values are left out where all draw the same units.
@@ -300,14 +300,14 @@ def drawn_sentence(intervals: Iterable[tuple[str, str, int]]) -> str:
     return f"95 % intervals draw {' and '.join(phrases)}." if phrases else no_intervals
 
 
-def rows_sentence(rows: Iterable[Row]) -> str:
-    """Say which units the intervals of rows draw, as `drawn_sentence` does, for each metric."""
-    return drawn_sentence((row.metric, row.drawn, row.groups) for row in rows)
+def describe_rows(rows: Iterable[Row]) -> str:
+    """Say which units the intervals of rows draw, as `describe_drawn` does, for each metric."""
+    return describe_drawn((row.metric, row.drawn, row.groups) for row in rows)
 
 
-def error_bar_note(intervals: Iterable[tuple[str, str, int]]) -> str:
+def describe_error_bars(intervals: Iterable[tuple[str, str, int]]) -> str:
     """Say what the error bars of a figure are, and which units they draw if that is known."""
-    return f"Error bars: {drawn_sentence(intervals) or '95 % intervals.'}"
+    return f"Error bars: {describe_drawn(intervals) or '95 % intervals.'}"
 
 
 def describe_range(sizes: Iterable[int], noun: str) -> str:
@@ -321,12 +321,12 @@ def describe_range(sizes: Iterable[int], noun: str) -> str:
     smallest, largest = min(sizes), max(sizes)
     nouns = noun.split(", ")
     if largest != 1:
-        nouns = [_plural(one_noun) for one_noun in nouns]
+        nouns = [_pluralise(one_noun) for one_noun in nouns]
     numbers = f"{smallest}" if smallest == largest else f"{smallest} to {largest}"
     return f"{numbers} {' or '.join(nouns)}"
 
 
-def _plural(units: str) -> str:
+def _pluralise(units: str) -> str:
     """Return the plural of units: "passages (about these 3 voices)", "voices × askers"."""
     name, mark, about = units.partition(" (")
     words = []
@@ -392,7 +392,7 @@ class Table:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return the table as JSON has it; `table_of` reads it."""
+        """Return the table as JSON has it; `make_table` reads it."""
         return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
 
 
@@ -403,7 +403,7 @@ def _print_value(value: Any, digits: int) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
-def table_of(values: Any) -> Table:
+def make_table(values: Any) -> Table:
     """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for values of any
     other form."""
     columns = tuple(values["columns"])
@@ -413,24 +413,24 @@ def table_of(values: Any) -> Table:
     return Table(values["title"], columns, rows, values.get("note", ""))
 
 
-def markdown(tables: Iterable[Table]) -> str:
+def format_markdown(tables: Iterable[Table]) -> str:
     """Write tables in Markdown."""
     return "\n\n".join(table.markdown for table in tables) + "\n"
 
 
-def results_table(rows: Sequence[Row]) -> str:
-    """Write results for the terminal: the tables of `metric_tables`, the units that their intervals
+def format_results(rows: Sequence[Row]) -> str:
+    """Write results for the terminal: the tables of `make_tables`, the units that their intervals
     draw, and which systems have seen the split."""
     texts = []
-    for metric, table in metric_tables(rows).items():
-        head = f"{metric} ({unit(metric)})" if unit(metric) else metric
+    for metric, table in make_tables(rows).items():
+        head = f"{metric} ({name_unit(metric)})" if name_unit(metric) else metric
         texts.append(replace(table, columns=(head, *table.columns[1:])).text)
-    drawn = rows_sentence(rows)
-    seen = seen_sentence((row.name, row.seen) for row in rows)
+    drawn = describe_rows(rows)
+    seen = describe_seen((row.name, row.seen) for row in rows)
     return "\n\n".join(filter(None, [*texts, drawn, seen]))
 
 
-def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
+def make_tables(rows: Iterable[Row]) -> dict[str, Table]:
     """Make a table for each metric, with a line for each system and a column for each condition;
     cells are "value [low, high]".
 
@@ -441,12 +441,12 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
 
     rows = list({row.cell: row for row in rows}.values())
     conditions = order_conditions((row.full_condition, row.snr_db) for row in rows)
-    order = [condition_name(*condition) for condition in conditions]
+    order = [name_condition(*condition) for condition in conditions]
     long_table = pandas.DataFrame(
         {
             "metric": [row.metric for row in rows],
-            "system": [system_label(row.name, row.encoder) for row in rows],
-            "condition": [condition_name(row.full_condition, row.snr_db) for row in rows],
+            "system": [name_system(row.name, row.encoder) for row in rows],
+            "condition": [name_condition(row.full_condition, row.snr_db) for row in rows],
             "n": [row.n for row in rows],
             "row": rows,
         }
@@ -457,7 +457,7 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
             values="row",
             index="system",
             columns="condition",
-            aggfunc=_cell_text,
+            aggfunc=_format_cell,
             fill_value="-",
             sort=False,
         )
@@ -472,14 +472,14 @@ def metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     return tables
 
 
-def _cell_text(rows: Iterable[Row]) -> str:
+def _format_cell(rows: Iterable[Row]) -> str:
     """Write the text of a cell from its rows, which differ in their seeds."""
     rows = list(rows)
-    text = seeds_text(rows)
+    text = format_seeds(rows)
     return f"{text} ({len(rows)} seeds)" if len(rows) > 1 else text
 
 
-def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
+def describe_seen(systems: Iterable[tuple[str, str]]) -> str:
     """Say which systems have seen the split that they are evaluated on; "" where none has. systems:
     their names, each with its `Row.seen`."""
     systems = list(dict.fromkeys(systems))
@@ -494,7 +494,7 @@ def seen_sentence(systems: Iterable[tuple[str, str]]) -> str:
 # ---- texts of cells
 
 
-def interval_text(
+def format_interval(
     interval: Interval | Row | Mapping[str, Any] | None,
     sign: str = "",
     missing: str = "–",
@@ -520,12 +520,12 @@ def interval_text(
     return text
 
 
-def seeds_text(rows: Sequence[Row]) -> str:
+def format_seeds(rows: Sequence[Row]) -> str:
     """Write "61.2 [58.0, 64.5]" for rows of one metric that differ in their seeds: their mean, and
     the range of their intervals; "-" without rows."""
     if not rows:
         return "-"
-    digits = decimals(rows[0].metric)
+    digits = count_decimals(rows[0].metric)
     text = f"{sum(r.value for r in rows) / len(rows):.{digits}f}"
     lows = [r.low for r in rows if r.low is not None]
     highs = [r.high for r in rows if r.high is not None]
@@ -534,7 +534,7 @@ def seeds_text(rows: Sequence[Row]) -> str:
     return text
 
 
-def condition_name(condition: str, snr_db: float | None) -> str:
+def name_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition: "clean", "pink 10 dB"."""
     return condition if snr_db is None else f"{condition} {snr_db:g} dB"
 
@@ -562,7 +562,7 @@ def join_words(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def nearest_snr(conditions: Iterable[Any], snr_db: float) -> list[Any]:
+def choose_nearest_snr(conditions: Iterable[Any], snr_db: float) -> list[Any]:
     """Choose the conditions, or rows, whose `snr_db` is nearest to the given one (of two as near,
     the higher); all of them where none has an SNR."""
     conditions = list(conditions)
@@ -571,7 +571,7 @@ def nearest_snr(conditions: Iterable[Any], snr_db: float) -> list[Any]:
     return [c for c in conditions if c.snr_db == nearest]
 
 
-def snr_note(over: str) -> str:
+def describe_snr(over: str) -> str:
     """Return the sentence below tables about SNRs over the whole signal; "" where they are over
     active speech, as by default."""
     return "" if over == "active" else "SNRs are over the whole signal, pauses and all."
@@ -589,14 +589,14 @@ PUBLISHED_COLUMNS = ["corpus", "system", "WER", "FF1", "AOS", "F1", "EM", "accur
 
 
 @cache
-def published() -> dict[str, Any]:
+def load_published() -> dict[str, Any]:
     """Load published.yaml, whose comments describe it."""
     return _load_yaml("published.yaml")
 
 
-def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
+def read_published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     """Return the published values of SUPERB: encoder -> (task, metric) -> value."""
-    superb = published()["superb"]
+    superb = load_published()["superb"]
     measures = [tuple(column.split()) for column in superb["columns"]]
     encoders = {}
     for encoder, values in superb["encoders"].items():
@@ -604,7 +604,7 @@ def published_encoders() -> dict[str, dict[tuple[str, str], float]]:
     return encoders
 
 
-def published_tables(corpora: Sequence[str]) -> list[Table]:
+def make_published_tables(corpora: Sequence[str]) -> list[Table]:
     """Make a table of published systems on corpora and splits ("nmsqa dev", as in their cards),
     without columns that are empty for all of them; no table where nothing was published.
 
@@ -612,7 +612,7 @@ def published_tables(corpora: Sequence[str]) -> list[Table]:
     """
     import pandas
 
-    systems = pandas.DataFrame(published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
+    systems = pandas.DataFrame(load_published()["spoken_qa"], columns=PUBLISHED_COLUMNS)
     shown = []
     for corpus in corpora:
         name = corpus.rsplit(" ", 1)[0]  # without the split
@@ -648,5 +648,5 @@ def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure to a .png, .svg or .pdf file, whole or not at all; the same figure gives the
     same bytes."""
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         figure.savefig(temporary, dpi=150, metadata=metadata)

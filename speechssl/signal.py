@@ -27,14 +27,14 @@ FADE = 0.05  # seconds of cross-fade where a short noise is joined to itself
 MARGIN_DB = 15.9
 
 
-def generator(seed: int, *keys: str) -> Generator:
+def make_generator(seed: int, *keys: str) -> Generator:
     """Make a random generator that depends on the seed and the keys only, and not on the process or
     on earlier random numbers."""
     digest = hashlib.sha256(json.dumps([seed, *keys]).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest, "little"))
 
 
-def active_level(samples: np.ndarray) -> float:
+def measure_active_level(samples: np.ndarray) -> float:
     """Return the level of speech without its pauses, in dB below full scale (RMS 1); -inf for
     silence. samples: (N,).
 
@@ -52,27 +52,27 @@ def active_level(samples: np.ndarray) -> float:
         previous = active.sum()
         power = energies[active].sum() / counts[active].sum()
         active &= energies >= counts * power * 10 ** (-MARGIN_DB / 10)
-    return decibels(float(energies[active].sum() / counts[active].sum()))
+    return to_decibels(float(energies[active].sum() / counts[active].sum()))
 
 
-def decibels(power: float) -> float:
+def to_decibels(power: float) -> float:
     """Return a power in dB; -inf for a power of 0."""
     return 10 * float(np.log10(power)) if power > 0 else -np.inf
 
 
-def rms_level(samples: np.ndarray) -> float:
+def measure_rms_level(samples: np.ndarray) -> float:
     """Return the RMS level of all samples, with pauses, in dB below full scale (RMS 1); -inf for
     silence. samples: (N,)."""
-    return decibels(float(np.mean(np.square(samples, dtype=np.float64))))
+    return to_decibels(float(np.mean(np.square(samples, dtype=np.float64))))
 
 
-def speech_level(samples: np.ndarray, over: str = ACTIVE) -> float:
+def measure_level(samples: np.ndarray, over: str = ACTIVE) -> float:
     """Return the level of speech that an SNR is relative to, in dB; -inf for silence.
 
-    samples: (N,). over: "active" for `active_level`, so that pauses do not make the noise quieter;
-    "signal" for `rms_level` of the whole signal, as in arXiv 2210.07978.
+    samples: (N,). over: "active" for `measure_active_level`, so that pauses do not make the noise
+    quieter; "signal" for `measure_rms_level` of the whole signal, as in arXiv 2210.07978.
     """
-    return active_level(samples) if over == ACTIVE else rms_level(samples)
+    return measure_active_level(samples) if over == ACTIVE else measure_rms_level(samples)
 
 
 def limit_peak(samples: np.ndarray) -> np.ndarray:
@@ -89,13 +89,13 @@ def mix(
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: as in `speech_level`.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: as in `measure_level`.
     Returns float32 (N,), scaled down as a whole if it would go beyond full scale. Raises ValueError
     where the speech or the noise is silent.
     """
     noise = fit_length(noise, len(speech))
-    level = speech_level(speech, over)
-    noise_level = rms_level(noise)
+    level = measure_level(speech, over)
+    noise_level = measure_rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
         raise ValueError(
             f"no SNR between speech at {level} dB and noise at {noise_level} dB: one is silent"
@@ -111,12 +111,12 @@ def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.nd
     rng None: begin with the first sample. The fades are of equal power, so that the level does not
     dip at a join.
     """
-    return fit_at(noise, n, 0 if rng is None else random_offset(len(noise), n, rng))
+    return fit_at(noise, n, 0 if rng is None else draw_offset(len(noise), n, rng))
 
 
-def random_offset(m: int, n: int, rng: Generator) -> int:
+def draw_offset(m: int, n: int, rng: Generator) -> int:
     """Sample the offset for `fit_at` in noise of m samples; all offsets are equally likely."""
-    return int(rng.integers(m - n + 1 if m >= n else m - _fade_length(m)))
+    return int(rng.integers(m - n + 1 if m >= n else m - _choose_fade(m)))
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
@@ -124,7 +124,7 @@ def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
     else in the loop that is made of it."""
     if len(noise) >= n:
         return noise[offset : offset + n]
-    fade = _fade_length(len(noise))
+    fade = _choose_fade(len(noise))
     angle = (np.arange(fade) + 0.5) / max(fade, 1) * np.pi / 2
     # the end of the noise fades into its beginning, and the loop goes on behind that beginning
     join = noise[len(noise) - fade :] * np.cos(angle) + noise[:fade] * np.sin(angle)
@@ -132,7 +132,7 @@ def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
     return np.resize(np.roll(loop, -offset), n)
 
 
-def _fade_length(m: int) -> int:
+def _choose_fade(m: int) -> int:
     """Return the samples of a cross-fade in noise of m samples."""
     return min(round(FADE * SAMPLE_RATE), m // 2)
 
@@ -144,12 +144,12 @@ EARLY = 0.08  # seconds of separate reflections; later ones are too dense to be 
 # Hz of a high-pass, as in Allen & Berkley 1979: the images, which are all positive, add up to an
 # offset that no room has.
 LOW_CUT = 100.0
-RT60_RANGE = (0.05, 5.0)  # seconds that `room_impulse` takes
+RT60_RANGE = (0.05, 5.0)  # seconds that `draw_impulse` takes
 RT60S = (0.2, 1.0)  # seconds, the range of reverberation times in `draw_room`
 DISTANCES = (0.3, 1.7)  # metres from the talker to the microphone, the range in `draw_room`
 
 
-def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
+def draw_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarray:
     """Sample the impulse response (M,) of a room of 60 to 170 cubic metres. Sample 0 is the direct
     path, with a height of about 1.
 
@@ -169,7 +169,7 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
     # and reflection² = 1 - absorption.
     surface = 2 * float(room[0] * room[1] + room[1] * room[2] + room[0] * room[2])
     reflection = float(np.exp(-0.161 * room.prod() / (2 * surface * rt60)))
-    early = _images(room, talker, microphone, reflection, round(EARLY * SAMPLE_RATE))
+    early = _sum_images(room, talker, microphone, reflection, round(EARLY * SAMPLE_RATE))
     # The tail: decaying noise, at the power that the second half of the early reflections has.
     seconds = np.arange(max(round(rt60 * SAMPLE_RATE), len(early))) / SAMPLE_RATE
     impulse = rng.standard_normal(len(seconds)) * 10 ** (-3 * seconds / rt60)
@@ -182,10 +182,10 @@ def room_impulse(rng: Generator, rt60: float, distance: float = 1.5) -> np.ndarr
 
 def draw_room(rng: Generator) -> np.ndarray:
     """Sample the impulse response (M,) of a room with a random reverberation time and distance."""
-    return room_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
+    return draw_impulse(rng, rng.uniform(*RT60S), rng.uniform(*DISTANCES))
 
 
-def _images(
+def _sum_images(
     room: np.ndarray, talker: np.ndarray, microphone: np.ndarray, reflection: float, size: int
 ) -> np.ndarray:
     """Return the first `size` samples of the response: at each the sum of the images of the talker
@@ -234,7 +234,7 @@ CODECS = {
 LAME_DELAY = 1105
 
 
-def bit_rates(codec: str) -> tuple[float, float]:
+def get_bit_rates(codec: str) -> tuple[float, float]:
     """Return the lowest and the highest bit rate of a codec in kbit/s. Raises KeyError for a codec
     that is not in CODECS."""
     return CODECS[codec].lowest_allowed, CODECS[codec].highest
@@ -263,16 +263,16 @@ def reverberate(speech: np.ndarray, impulse: np.ndarray) -> np.ndarray:
 
     direct = int(np.argmax(np.abs(impulse)))
     wet = signal.fftconvolve(speech, impulse)[direct : direct + len(speech)]
-    return _at_level_of(speech, wet)
+    return _match_level(speech, wet)
 
 
-def _at_level_of(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+def _match_level(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     """Scale the samples `after` to the active level of `before`; silence stays as it is."""
-    change = active_level(before) - active_level(after)
+    change = measure_active_level(before) - measure_active_level(after)
     return limit_peak(after * 10 ** (change / 20) if np.isfinite(change) else after)
 
 
-def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
+def shift_pitch(samples: np.ndarray, semitones: float) -> np.ndarray:
     """Raise the pitch by semitones without a change of tempo (phase vocoder of librosa). samples:
     (N,). Returns float32 (N,)."""
     from librosa import effects  # type: ignore[attr-defined]  # slow to import
@@ -283,7 +283,7 @@ def pitch_shift(samples: np.ndarray, semitones: float) -> np.ndarray:
     return limit_peak(shifted)
 
 
-def band_reject(samples: np.ndarray, low: float, high: float) -> np.ndarray:
+def reject_band(samples: np.ndarray, low: float, high: float) -> np.ndarray:
     """Remove the band from low to high Hz, by a fourth-order Butterworth filter that runs both ways
     and so has no delay. samples: (N,). Returns float32 (N,)."""
     from scipy import signal  # slow to import
@@ -375,4 +375,4 @@ def equalise(samples: np.ndarray, decibels: np.ndarray, quality: np.ndarray) -> 
         ]
         filters[n] = [*numerator, *denominator]
     out = signal.sosfilt(filters / filters[:, 3:4], samples)
-    return _at_level_of(samples, out)
+    return _match_level(samples, out)

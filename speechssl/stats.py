@@ -6,7 +6,7 @@ Where the asker's voice is known too, both voices are drawn, independently (the 
 bootstrap; Owen 2007, Annals of Applied Statistics 1(2)). `choose_units` chooses the groups, by one
 rule for every interval and every test; without groups every item is its own.
 
-Intervals (`interval_ends`). Percentiles of the bootstrap are too narrow for few groups (with eight
+Intervals (`estimate_ends`). Percentiles of the bootstrap are too narrow for few groups (with eight
 groups 89 % of the 95 % intervals cover the truth, with five 84 %), and those of the pigeonhole
 bootstrap are too wide. So the resamples decide the shape of the interval, and the jackknife its
 width: Student's t with G - 1 degrees of freedom times the standard error V^(1/2),
@@ -105,7 +105,7 @@ def choose_units(
     others.
 
     voices: (S,) the speaker of every item, or all its speakers; "" for one that is not known or
-    that training heard (`unknown_voice`). larger: (S,) the next larger unit than each item; name:
+    that training heard (`hide_voice`). larger: (S,) the next larger unit than each item; name:
     its name. askers: (S,) the asker of every item, "" as in voices; (): nobody asks.
     """
     speakers = [(v,) if isinstance(v, str) else tuple(dict.fromkeys(v)) for v in voices]
@@ -128,7 +128,7 @@ def choose_units(
     return BootstrapUnits(name, groups, drawn_askers, about)
 
 
-def unknown_voice(speaker: str, trained: Collection[str]) -> str:
+def hide_voice(speaker: str, trained: Collection[str]) -> str:
     """Return a speaker, or "" for one of `trained`, the speakers of the training data."""
     return "" if speaker in trained else speaker
 
@@ -178,19 +178,19 @@ class LeftOut(NamedTuple):
     shares: np.ndarray  # (G,) each group's share of the sum of denominators
     values: np.ndarray  # (G,) the score without the group
 
-    def variance(self, value: float) -> float:
+    def estimate_variance(self, value: float) -> float:
         """Estimate the variance by the jackknife; NaN where the score without some group is not
         defined."""
         count = int((self.shares > 0).sum())
         return float((count - 1) / count * ((self.values - value) ** 2).sum())
 
-    def p_value(self, value: float) -> float:
+    def test_signs(self, value: float) -> float:
         """Return the p-value for the hypothesis that the value is 0: the contribution of each group
         gets a sign, + or -, and p is the share of patterns of signs whose sum is at least as far
         from 0 as the value.
 
         The contribution of a group is the change that it makes, plus its share of the value. NaN as
-        in `variance`.
+        in `estimate_variance`.
         """
         contributions = (1 - self.shares) * (value - self.values) + self.shares * value
         contributions = contributions[self.shares > 0]
@@ -211,7 +211,7 @@ def _flip_signs(groups: int) -> Iterator[np.ndarray]:
     """Yield blocks (r, G) of patterns of signs -1 and 1: all patterns up to EXACT groups, RESAMPLES
     random ones above that."""
     if groups <= EXACT:
-        yield _all_signs(groups)
+        yield _list_signs(groups)
         return
     generator = np.random.default_rng(0)
     rows = max(1, _BLOCK // groups)
@@ -220,7 +220,7 @@ def _flip_signs(groups: int) -> Iterator[np.ndarray]:
 
 
 @lru_cache
-def _all_signs(groups: int) -> np.ndarray:
+def _list_signs(groups: int) -> np.ndarray:
     """Return all 2^G patterns of signs, (2^G, G)."""
     return np.array(list(product((-1.0, 1.0), repeat=groups)))
 
@@ -243,7 +243,7 @@ class Estimate:
     @property
     def error(self) -> float | None:
         """Return the standard error by the jackknife; None where it cannot be computed."""
-        variances = [without.variance(self.value) for without in self.left_out]
+        variances = [without.estimate_variance(self.value) for without in self.left_out]
         if not variances or not np.isfinite(variances).all():
             return None
         if len(variances) > 1:
@@ -255,8 +255,8 @@ class Estimate:
     def interval(self) -> Interval:
         """Return the value with its 95 % interval. It is [value, value], and not estimated, for too
         few groups, or where the quantity is defined in no resample."""
-        estimated = interval_scale(self.resampled, self.groups, self.error) is not None
-        ends = interval_ends(self.value, self.resampled, self.groups, self.error, self.bounds)
+        estimated = estimate_scale(self.resampled, self.groups, self.error) is not None
+        ends = estimate_ends(self.value, self.resampled, self.groups, self.error, self.bounds)
         return Interval(self.value, *ends, self.n, estimated, self.unit, self.groups)
 
     @property
@@ -264,7 +264,7 @@ class Estimate:
         """Return (R,) the resampled values, moved away from the value as the ends of the interval
         are, so that the percentiles of a quantity computed from them are its interval. NaN for too
         few groups."""
-        scale = interval_scale(self.resampled, self.groups, self.error)
+        scale = estimate_scale(self.resampled, self.groups, self.error)
         return self.value + (np.nan if scale is None else scale) * (self.resampled - self.value)
 
     @property
@@ -274,7 +274,7 @@ class Estimate:
         if not np.isfinite(self.value) or self.groups < 2:
             return 1.0
         # the sign test by groups and, if there are askers, by askers
-        by_signs = [without.p_value(self.value) for without in self.left_out[:2]]
+        by_signs = [without.test_signs(self.value) for without in self.left_out[:2]]
         if len(by_signs) == 1 and np.isfinite(by_signs).all():
             return by_signs[0]
         error = self.error
@@ -290,7 +290,7 @@ class Estimate:
         return float(min(1.0, max(*by_signs, by_t)))
 
 
-def interval_ends(
+def estimate_ends(
     value: float,
     resampled: np.ndarray,
     groups: int,
@@ -304,7 +304,7 @@ def interval_ends(
     error: the standard error; None: that of the resamples, corrected for the number of groups.
     bounds: the least and the greatest possible value, at which the interval is cut off.
     """
-    scale = interval_scale(resampled, groups, error)
+    scale = estimate_scale(resampled, groups, error)
     if scale is None:
         return value, value
     low, high = np.nanquantile(resampled, [TAIL, 1 - TAIL])
@@ -312,7 +312,7 @@ def interval_ends(
     return max(bounds[0], value - scale * below), min(bounds[1], value + scale * above)
 
 
-def interval_scale(resampled: np.ndarray, groups: int, error: float | None = None) -> float | None:
+def estimate_scale(resampled: np.ndarray, groups: int, error: float | None = None) -> float | None:
     """Return the factor by which the percentiles of the resamples are moved away from the value to
     give its interval; None where it has no interval."""
     if groups < FEWEST or np.isnan(resampled).all():
@@ -331,7 +331,7 @@ def interval_scale(resampled: np.ndarray, groups: int, error: float | None = Non
 # ---- the estimate of a ratio of sums
 
 
-def mean_interval(
+def estimate_mean(
     values: ArrayLike,
     units: BootstrapUnits | None = None,
     seed: int = 0,
@@ -342,10 +342,10 @@ def mean_interval(
     values: (S,). units: the units that are drawn; None: every item by itself. Raises ValueError for
     no values and for values that are not finite.
     """
-    return ratio_interval(values, np.ones(np.shape(values)), units, seed, resamples)
+    return estimate_ratio(values, np.ones(np.shape(values)), units, seed, resamples)
 
 
-def ratio_interval(
+def estimate_ratio(
     numerators: ArrayLike,
     denominators: ArrayLike,
     units: BootstrapUnits | None = None,
@@ -357,19 +357,19 @@ def ratio_interval(
 
     Both are (S,), denominators >= 0. The interval has no negative values if no numerator is
     negative, and none above 1 if no numerator exceeds its denominator. Raises ValueError as
-    `mean_interval` does, and when all denominators are 0.
+    `estimate_mean` does, and when all denominators are 0.
     """
     return _estimate(numerators, denominators, units, seed, resamples).interval
 
 
-def paired_difference(
+def estimate_difference(
     first: ArrayLike,
     second: ArrayLike,
     units: BootstrapUnits | None = None,
     resamples: int = RESAMPLES,
 ) -> Estimate:
     """Estimate the mean of first - second over the same S items. Raises ValueError as
-    `mean_interval` does."""
+    `estimate_mean` does."""
     differences = np.subtract(first, second, dtype=np.float64)
     return _estimate(differences, np.ones_like(differences), units, 0, resamples)
 
@@ -418,7 +418,7 @@ def _make_estimate(
     else:
         bounds = (0.0, np.inf)  # a rate of errors
     value = float(numerators.sum() / denominators.sum())
-    return Estimate(value, _ratio(resampled), len(sums), groups, units.text, left_out, bounds)
+    return Estimate(value, _divide(resampled), len(sums), groups, units.text, left_out, bounds)
 
 
 def _estimate_by_group(sums: np.ndarray, resampled: np.ndarray, units: BootstrapUnits) -> Estimate:
@@ -430,8 +430,9 @@ def _estimate_by_group(sums: np.ndarray, resampled: np.ndarray, units: Bootstrap
     return _make_estimate(sums, resampled, groups, units, left_out)
 
 
-def _ratio(sums: np.ndarray) -> np.ndarray:
-    """Divide numerators by denominators, (..., 2); NaN where the denominator is 0."""
+def _divide(sums: np.ndarray) -> np.ndarray:
+    """Divide the numerators in sums (..., 2) by the denominators; NaN where the denominator is
+    0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(sums[..., 1] > 0, sums[..., 0] / sums[..., 1], np.nan)
 
@@ -544,7 +545,7 @@ def _leave_out(sums: np.ndarray, partition: Partition) -> LeftOut:
     groups = len(partition.groups)
     columns = [np.bincount(partition.indices, column, groups) for column in sums.T]
     group_sums = np.stack(columns, axis=1)
-    return LeftOut(partition.groups, group_sums[:, 1] / total[1], _ratio(total - group_sums))
+    return LeftOut(partition.groups, group_sums[:, 1] / total[1], _divide(total - group_sums))
 
 
 # ---- several scores, drawn together
@@ -573,12 +574,12 @@ def resample_cells(
     """Estimate every cell's sum of numerators over sum of denominators, on the items that all cells
     have, drawn together.
 
-    `common_units` chooses the units. unit: name of `ItemScore.group`, such as "passage". among:
-    groups of other cells that are drawn together with these (`find_shared_groups`). Equal sets of
-    groups give equal draws, so that the estimates of two calls about the same groups are paired as
-    well. Raises ValueError as `common_units` does.
+    `find_common_units` chooses the units. unit: name of `ItemScore.group`, such as "passage".
+    among: groups of other cells that are drawn together with these (`find_shared_groups`). Equal
+    sets of groups give equal draws, so that the estimates of two calls about the same groups are
+    paired as well. Raises ValueError as `find_common_units` does.
     """
-    common, units = common_units(cells, unit)
+    common, units = find_common_units(cells, unit)
     order = sorted({*units.labels, *among})
     # the names of the groups decide one seed, those of the askers another
     askers = [ASKER, *sorted(set(units.askers))]
@@ -603,7 +604,7 @@ def resample_cells(
     return {key: estimates[key] for key in cells}
 
 
-def common_units(
+def find_common_units(
     cells: Mapping[K, Sequence[ItemScore]], unit: str
 ) -> tuple[list[str], BootstrapUnits]:
     """Return the ids of the items that all cells have, and their units (`choose_units`).
@@ -701,7 +702,7 @@ def _align(
     return tuple(names), shares / len(known), values
 
 
-def mean_estimate(estimates: Sequence[Estimate]) -> Estimate:
+def average_estimates(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of at least one estimate, all with the same weight."""
     mean = combine_estimates(lambda *values: sum(values) / len(values), *estimates)
     bounds = min(e.bounds[0] for e in estimates), max(e.bounds[1] for e in estimates)

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, read_json, stage
+from speechssl.artifacts import begin_stage, hash_files, read_json
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.decode import NGRAM_FOLDER
 from speechssl.cascade.options import ReaderOptions
@@ -35,7 +35,7 @@ from speechssl.cascade.system import (
     make_cascade,
     make_text_system,
 )
-from speechssl.checkpoints import SHIPPED, WEIGHTS, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, WEIGHTS, fetch_checkpoint
 from speechssl.data.records import Passage, Question
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.checkpoints import BUNDLE
@@ -229,7 +229,7 @@ def limit_windows(system: Any, windows: int | None) -> System:
     return replace(system, qa=qa, name=name, card=card)
 
 
-def default_systems(models: Path) -> list[str]:
+def choose_default_systems(models: Path) -> list[str]:
     """Return the names of the systems that are asked by default: DUAL, and the cascade with the CTC
     head, as far as the folder of models has them. Raises InputError where it has neither."""
     names = ["dual"] if (models / "dual").is_dir() else []
@@ -250,7 +250,7 @@ def find_folders(parts: Parts) -> dict[str, Path]:
     for name in ("dual", "ctc", "text-qa", "speechbert"):
         source = getattr(parts, name.replace("-", "_"))
         if source is not None:
-            folders[name] = checkpoint_folder(find_shipped(Path(source)), "reader")
+            folders[name] = fetch_checkpoint(find_shipped(Path(source)), "reader")
     return folders
 
 
@@ -271,8 +271,8 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
     codebook = None if parts.codebook is None else load_codebook(parts.codebook)
     inputs = {"encoder": encoder.hash, "units": codebook and codebook.hash}
     for name, folder in folders.items():
-        inputs[name] = hash_files(_deciding_files(folder))
-    with stage(out, inputs) as step:
+        inputs[name] = hash_files(_list_deciding_files(folder))
+    with begin_stage(out, inputs) as step:
         if step.done:
             return dict(step.card)
         place_parts(parts, folders, out, copy=True)
@@ -284,7 +284,7 @@ def bundle(parts: Parts, out: Path) -> dict[str, Any]:
         return step.finish({"what": "models", "systems": systems, "parts": inputs})
 
 
-def _deciding_files(folder: Path) -> list[Path]:
+def _list_deciding_files(folder: Path) -> list[Path]:
     """List the files that identify a part: its cards. A reader of Hugging Face has no card; its
     config and its weights identify it."""
     cards = [folder / "card.json", folder / NGRAM_FOLDER / "card.json"]
@@ -324,7 +324,7 @@ def place_parts(parts: Parts, folders: dict[str, Path], out: Path, copy: bool) -
     elif Path(parts.encoder).is_file() or parts.encoder.startswith(BUNDLE):
         convert(parts.encoder, out / "encoder", "huggingface")
     else:
-        folders = {"encoder": checkpoint_folder(parts.encoder, "speech encoder"), **folders}
+        folders = {"encoder": fetch_checkpoint(parts.encoder, "speech encoder"), **folders}
     for name, folder in folders.items():
         if copy:
             shutil.copytree(

@@ -50,32 +50,32 @@ class FrameGrid:
         """Return the number of the first sample in the middle part of frame 0."""
         return (self.receptive - self.hop) // 2
 
-    def frames(self, samples: int) -> int:
+    def count_frames(self, samples: int) -> int:
         """Return the number of frames T that N samples give; 0 when there are fewer samples than
         one receptive field."""
         return 0 if samples < self.receptive else (samples - self.receptive) // self.hop + 1
 
-    def samples_for(self, frames: int) -> int:
+    def count_samples(self, frames: int) -> int:
         """Return the smallest number of samples that gives this many frames."""
         return 0 if frames <= 0 else (frames - 1) * self.hop + self.receptive
 
-    def first_sample(self, frame: int) -> int:
+    def find_first_sample(self, frame: int) -> int:
         """Return the first sample that a frame owns (0 for frame 0); for frame = T, the end of the
         last hop."""
         return 0 if frame <= 0 else frame * self.hop + self.offset
 
-    def frame_at(self, sample: int, frames: int) -> int:
+    def find_frame(self, sample: int, frames: int) -> int:
         """Return the frame in [0, frames) that owns this sample. Raises ValueError when there is no
         frame at all."""
         if frames <= 0:
             raise ValueError("there are no frames")
         return min(max((sample - self.offset) // self.hop, 0), frames - 1)
 
-    def seconds(self, frame: int) -> float:
+    def find_start(self, frame: int) -> float:
         """Return the start of a frame in seconds."""
-        return self.first_sample(frame) / self.sample_rate
+        return self.find_first_sample(frame) / self.sample_rate
 
-    def sample(self, seconds: float) -> int:
+    def find_sample(self, seconds: float) -> int:
         """Return the sample nearest to a time in seconds."""
         return round(seconds * self.sample_rate)
 
@@ -101,7 +101,7 @@ class RunLength:
 
     @classmethod
     def of_frames(cls, frames: np.ndarray, seconds: float | None = None) -> RunLength:
-        """Merge equal neighbours. frames: (T,) int; seconds: of the recording."""
+        """Merge frames (T,) int to runs of one unit. seconds: of the recording."""
         frames = np.asarray(frames)
         if len(frames) == 0:
             return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), seconds)
@@ -134,9 +134,7 @@ class RunLength:
         return int(np.clip(index, 0, len(self) - 1))
 
 
-def units_of_interval(
-    grid: FrameGrid, runs: RunLength, start: float, end: float
-) -> tuple[int, int]:
+def find_units(grid: FrameGrid, runs: RunLength, start: float, end: float) -> tuple[int, int]:
     """Find the span of units, both ends inclusive, that fits [start, end) seconds best: a label for
     a span head.
 
@@ -148,11 +146,11 @@ def units_of_interval(
     """
     if not (np.isfinite(start) and np.isfinite(end)) or end <= start:
         raise ValueError(f"[{start}, {end}) seconds is not an interval")
-    start_sample = grid.sample(start)
-    end_sample = max(grid.sample(end), start_sample + 1)
-    first = runs.unit_at(grid.frame_at(start_sample, runs.frames))
-    last = runs.unit_at(grid.frame_at(end_sample - 1, runs.frames))
-    borders = unit_samples(grid, runs)
+    start_sample = grid.find_sample(start)
+    end_sample = max(grid.find_sample(end), start_sample + 1)
+    first = runs.unit_at(grid.find_frame(start_sample, runs.frames))
+    last = runs.unit_at(grid.find_frame(end_sample - 1, runs.frames))
+    borders = find_unit_samples(grid, runs)
     # the containing span comes first, and max takes the first of equals
     spans = [(i, j) for i in (first, first + 1) for j in (last, last - 1) if i <= j]
     scores = {}
@@ -163,23 +161,23 @@ def units_of_interval(
     return max(scores, key=lambda span: scores[span])
 
 
-def unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
+def find_unit_samples(grid: FrameGrid, runs: RunLength) -> np.ndarray:
     """Return (U + 1,) the first sample that every unit owns, and at the end the end of the
     recording, where the last unit ends."""
     samples = runs.borders * grid.hop + grid.offset
     samples[0] = 0
-    end = grid.samples_for(runs.frames) if runs.seconds is None else grid.sample(runs.seconds)
+    end = (
+        grid.count_samples(runs.frames) if runs.seconds is None else grid.find_sample(runs.seconds)
+    )
     # a padded recording may end before its last frame begins
     samples[-1] = max(end, samples[-2] + 1)
     return samples
 
 
-def interval_of_units(
-    grid: FrameGrid, runs: RunLength, first: int, last: int
-) -> tuple[float, float]:
+def find_interval(grid: FrameGrid, runs: RunLength, first: int, last: int) -> tuple[float, float]:
     """Return the seconds [start, end) that units first to last own, both inclusive: the inverse of
-    `units_of_interval`."""
+    `find_units`."""
     if not 0 <= first <= last < len(runs):
         raise ValueError(f"units {first}..{last} are not among {len(runs)} units")
-    borders = unit_samples(grid, runs)
+    borders = find_unit_samples(grid, runs)
     return float(borders[first] / grid.sample_rate), float(borders[last + 1] / grid.sample_rate)

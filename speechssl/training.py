@@ -5,7 +5,7 @@ to batch, which depends on (seed, step) only: a run that was killed and resumed 
 batches and ends with the same weights.
 Several processes (`torchrun`, `accelerate launch`) divide every batch among them: steps, batch and
 gradient mean what they mean in one process, where the loss is a mean over the rows of the batch or
-takes its counts through `mean_of_processes`. Only dropout depends on how many there are. The first
+takes its counts through `average_processes`. Only dropout depends on how many there are. The first
 process writes.
 """
 
@@ -34,15 +34,15 @@ from speechssl.artifacts import read_json, write_lines
 from speechssl.errors import InputError
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
+    average_processes,
     broadcast_value,
+    count_processes,
+    get_rank,
     has_bf16,
     is_main,
     main_first,
-    mean_of_processes,
-    peak_gpu_memory,
-    peak_memory,
-    processes,
-    rank,
+    measure_gpu_memory,
+    measure_peak_memory,
     wait_for_all,
 )
 
@@ -113,7 +113,7 @@ class Watch(TrainerCallback):
     @property
     def skipped(self) -> int:
         """Count the updates that were dropped, those before a kill among them."""
-        return len(set(_whole_lines(self.skips)))
+        return len(set(_read_whole_lines(self.skips)))
 
     def report(self, outputs: Mapping[str, Tensor]) -> None:
         """Note all outputs of the module that are one number."""
@@ -130,11 +130,11 @@ class Watch(TrainerCallback):
             means[name] = math.fsum(values[name] for values in batches) / len(batches)
         return means
 
-    def usage(self) -> dict[str, float]:
+    def read_usage(self) -> dict[str, float]:
         """Return the seconds of training until the last line of the log, those before kills
         included, and peaks of memory, in GB: `seconds`, `peak_gb`, and on a GPU `gpu_gb`.
         """
-        lines = _whole_lines(self.path)
+        lines = _read_whole_lines(self.path)
         usage = {}
         for name in ("seconds", "peak_gb", "gpu_gb"):
             values = [line[name] for line in lines if name in line]
@@ -153,10 +153,10 @@ class Watch(TrainerCallback):
         if best_step:  # in this folder, which may have been moved since
             state.best_model_checkpoint = str(Path(args.output_dir) / f"checkpoint-{best_step}")
         if state.is_world_process_zero and self.path.is_file():
-            lines = _whole_lines(self.path)
+            lines = _read_whole_lines(self.path)
             write_lines(self.path, [line for line in lines if line["step"] <= state.global_step])
         self.started = time.monotonic()
-        self.seconds_before = self.usage().get("seconds", 0.0)
+        self.seconds_before = self.read_usage().get("seconds", 0.0)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
         """Drop the update of a gradient that is not finite. The gradient has been averaged over the
@@ -206,8 +206,8 @@ class Watch(TrainerCallback):
                 if isinstance(value, float) and not math.isfinite(value):
                     values[name] = None  # NaN is not JSON
             values["seconds"] = round(self.seconds_before + time.monotonic() - self.started, 2)
-            values["peak_gb"] = round(peak_memory(), 3)
-            gpu = peak_gpu_memory()
+            values["peak_gb"] = round(measure_peak_memory(), 3)
+            gpu = measure_gpu_memory()
             if gpu:
                 values["gpu_gb"] = round(gpu, 3)
             with self.path.open("a", encoding="utf-8") as file:
@@ -217,7 +217,7 @@ class Watch(TrainerCallback):
         wait_for_all()  # each process writes its random state
 
 
-def _whole_lines(path: Path) -> list[Any]:
+def _read_whole_lines(path: Path) -> list[Any]:
     """Read the JSON lines of a file, without a last one that a kill cut short."""
     if not path.is_file():
         return []
@@ -232,7 +232,7 @@ class StepBatches(Dataset[Batch]):
     def __init__(self, make: Callable[[int], Batch], steps: int) -> None:
         self.make = make
         self.steps = steps
-        self.processes = processes()
+        self.processes = count_processes()
 
     def __len__(self) -> int:
         return self.steps * self.processes
@@ -250,7 +250,7 @@ class StepBatches(Dataset[Batch]):
 
 def check_share(*batches: int) -> None:
     """Raise InputError for a batch size that the processes cannot divide into equal shares."""
-    count = processes()
+    count = count_processes()
     for batch in batches:
         if batch % count:
             raise InputError(
@@ -321,7 +321,7 @@ class _Trainer(Trainer):
             local_means = self.watch.take_means()
             values = list(local_means.values())
             local = torch.tensor(values, dtype=torch.float64, device=self.args.device)
-            means = mean_of_processes(local)
+            means = average_processes(local)
             logs["loss"] = math.nan  # where all updates were dropped
             for name, mean in zip(local_means, means.tolist(), strict=True):
                 logs[name] = mean if name == "loss" else round(mean, 5)
@@ -341,12 +341,12 @@ def fit(
 
     batch: step number (0-based) -> keyword arguments of the model. evaluation: chooses the best
     checkpoint, whose weights the model has at the end; without it, it has those of the last.
-    Returns {"steps", "skipped", "precision", "loss"}, the values of `Watch.usage`, and with an
+    Returns {"steps", "skipped", "precision", "loss"}, the values of `Watch.read_usage`, and with an
     evaluation "best": step, metric, score, split and number of items of the best.
     """
     folder.mkdir(parents=True, exist_ok=True)
     watch = Watch(folder, options, evaluation)
-    last = broadcast_value(last_checkpoint(folder))
+    last = broadcast_value(find_last_checkpoint(folder))
     state: dict[str, Any] = {"global_step": 0, "log_history": []}
     if last is not None:
         state = read_json(last / "trainer_state.json")
@@ -360,7 +360,7 @@ def fit(
     finite = [loss for loss in losses if math.isfinite(loss)]
     result = {"steps": state["global_step"], "skipped": watch.skipped}
     result["precision"] = "bf16" if computes_in_bf16(options) else "fp32"
-    result |= {"loss": finite[-1] if finite else None} | broadcast_value(watch.usage())
+    result |= {"loss": finite[-1] if finite else None} | broadcast_value(watch.read_usage())
     if evaluation:
         step, score = evaluation.find_best(state)
         model.load_state_dict(load_file(folder / f"checkpoint-{step}/model.safetensors"))
@@ -396,7 +396,7 @@ def _train(
     """Train until the end, and return the state there. last: the checkpoint to go on from, if any;
     step: its step."""
     options = watch.options
-    arguments = _arguments(watch)
+    arguments = _make_arguments(watch)
     callbacks: list[TrainerCallback] = [watch]
     if "tensorboard" in options.report_to and is_main():
         from torch.utils.tensorboard import SummaryWriter
@@ -412,8 +412,8 @@ def _train(
         callbacks=callbacks,
         watch=watch,
     )
-    if processes() > 1:  # Trainer would give all processes one seed, and so the same dropout
-        torch.manual_seed(options.seed * processes() + rank())
+    if count_processes() > 1:  # Trainer would give all processes one seed, and so the same dropout
+        torch.manual_seed(options.seed * count_processes() + get_rank())
     if last and is_main():
         tqdm.write(f"{watch.path.parent.parent}: goes on from step {step}", file=sys.stderr)
     # Trainer prints its log, which is progress and no result
@@ -427,7 +427,7 @@ def _train(
     return dict(vars(trainer.state))
 
 
-def _arguments(watch: Watch) -> TrainingArguments:
+def _make_arguments(watch: Watch) -> TrainingArguments:
     """Return the options of a training in the form of Trainer's."""
     options, evaluation, folder = watch.options, watch.evaluation, watch.path.parent
     on_gpu = torch.cuda.is_available()
@@ -472,7 +472,7 @@ def write_by_main(write: Callable[..., object], *arguments: Any) -> None:
             write(*arguments)
 
 
-def last_checkpoint(folder: Path) -> Path | None:
+def find_last_checkpoint(folder: Path) -> Path | None:
     """Find the latest whole checkpoint. Trainer writes `trainer_state.json` last: without it, the
     run was killed while saving."""
     folders = [state.parent for state in folder.glob("checkpoint-*/trainer_state.json")]

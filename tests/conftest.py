@@ -135,21 +135,21 @@ def save_units(tmp_path):
     """A function (recording -> its units, entry `made_from` of the card) that writes them to
     units/train as `units extract` does, of a codebook of 6, and returns the folder units."""
     from speechssl.artifacts import hash_bytes, write_json
-    from speechssl.units.storage import Part, UtteranceUnits, encode_part, part_name
+    from speechssl.units.storage import Part, UtteranceUnits, encode_part, name_part
 
     def make(units, made_from):
         folder = tmp_path / "units/train"
         folder.mkdir(parents=True)
         utterances = [UtteranceUnits(name, 1.0, runs, "") for name, runs in units.items()]
         content = encode_part(Part(utterances, {}))
-        (folder / part_name(0)).write_bytes(content)
+        (folder / name_part(0)).write_bytes(content)
         card = {
             "made_from": made_from,
             "K": 6,
             "grid": {"sample_rate": 16_000, "hop": 320, "receptive": 400},
             "codebooks": ["b"],
         }
-        parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
+        parts = [{"file": name_part(0), "hash": hash_bytes(content)}]
         write_json(folder / "_card.json", card | {"parts": parts})
         return tmp_path / "units"
 

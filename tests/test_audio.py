@@ -46,7 +46,7 @@ def similarity(a, b):
 def test_files_that_are_no_audio_are_refused(tmp_path, name, content):
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    for read in (audio.read_audio, audio.read_native, audio.read_channels, audio.header_duration):
+    for read in (audio.read_audio, audio.read_native, audio.read_channels, audio.read_duration):
         refused(name, read, tmp_path / name)
 
 
@@ -85,12 +85,12 @@ def test_a_file_that_is_damaged_in_the_middle_is_refused(tmp_path, suffix):
 def test_samples_that_cannot_be_used_are_refused(tmp_path, samples):
     soundfile.write(tmp_path / "x.wav", samples, audio.SAMPLE_RATE, subtype="FLOAT")
     refused("x.wav", audio.read_audio, tmp_path / "x.wav")
-    refused("it ", audio.as_recording, samples, audio.SAMPLE_RATE, "it")
+    refused("it ", audio.convert_samples, samples, audio.SAMPLE_RATE, "it")
 
 
 @pytest.mark.parametrize("samples", [np.zeros((9, 9)), np.zeros(9, bool), np.zeros(9, complex)])
 def test_arrays_that_are_no_samples_are_refused(samples):
-    refused("it ", audio.as_recording, samples, audio.SAMPLE_RATE, "it")
+    refused("it ", audio.convert_samples, samples, audio.SAMPLE_RATE, "it")
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -101,7 +101,7 @@ def test_every_container_is_read_at_every_rate(tmp_path, suffix, rate):
     samples = audio.read_audio(path)
     assert samples.dtype == np.float32
     assert samples.shape == (audio.SAMPLE_RATE,)
-    assert audio.header_duration(path) == 1.0
+    assert audio.read_duration(path) == 1.0
     middle = slice(1600, -1600)  # lossy codecs smear the ends
     assert similarity(samples[middle], tone()[middle]) > 0.999
     assert np.std(samples[middle]) == pytest.approx(np.std(tone()[middle]), rel=0.02)
@@ -151,7 +151,7 @@ def test_a_streamed_wav_states_no_length(tmp_path, stated):
     content[size : size + 4] = struct.pack("<I", stated)
     path.write_bytes(content)
     np.testing.assert_allclose(audio.read_audio(path), tone(), atol=2**-15)
-    assert audio.header_duration(path) == 1.0
+    assert audio.read_duration(path) == 1.0
 
 
 # ---- files that hold more than their headers state, or whose headers state no length
@@ -161,9 +161,9 @@ def check_length(path, seconds, within=0.0):
     """Assert that every function measures this length of a file. Returns its samples."""
     samples = audio.read_audio(path)
     assert len(samples) / audio.SAMPLE_RATE == pytest.approx(seconds, abs=within + 1e-4)
-    assert audio.exact_duration(path) == pytest.approx(len(samples) / audio.SAMPLE_RATE, abs=1e-4)
+    assert audio.measure_duration(path) == pytest.approx(len(samples) / audio.SAMPLE_RATE, abs=1e-4)
     native, rate = audio.read_native(path)
-    assert len(native) / rate == pytest.approx(audio.exact_duration(path), abs=1e-4)
+    assert len(native) / rate == pytest.approx(audio.measure_duration(path), abs=1e-4)
     return samples
 
 
@@ -267,7 +267,7 @@ def test_an_aiff_that_was_written_to_a_pipe(tmp_path):
 def test_joined_files_that_no_library_reads_are_refused(tmp_path, kind, seconds):
     path = tmp_path / f"both.{kind.lower()}"
     path.write_bytes(2 * encode(noise(round(seconds * audio.SAMPLE_RATE)), kind))
-    for read in (audio.read_audio, audio.header_duration, audio.exact_duration):
+    for read in (audio.read_audio, audio.read_duration, audio.measure_duration):
         refused(f"both.{kind.lower()} holds more than one {kind}", read, path)
 
 
@@ -312,7 +312,7 @@ def test_a_flac_of_unknown_length(tmp_path):
     content[22:26] = bytes(4)
     (tmp_path / "x.flac").write_bytes(content)
     np.testing.assert_allclose(check_length(tmp_path / "x.flac", 1.5), tone(1.5), atol=2**-15)
-    assert audio.header_duration(tmp_path / "x.flac") == 1.5
+    assert audio.read_duration(tmp_path / "x.flac") == 1.5
     assert audio.read_channels(tmp_path / "x.flac", 8_000)[0].shape == (1, 16_000)
 
 
@@ -424,7 +424,7 @@ INT16 = audio.to_int16(tone())
     ],
 )
 def test_arrays_of_every_scale_and_shape_are_converted(samples):
-    recording = audio.as_recording(samples, audio.SAMPLE_RATE, "it")
+    recording = audio.convert_samples(samples, audio.SAMPLE_RATE, "it")
     assert recording.dtype == np.float32
     assert recording.shape == (audio.SAMPLE_RATE,)
     np.testing.assert_allclose(

@@ -6,7 +6,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.utils import filter_repo_objects
 
-from speechssl.checkpoints import MODELS_VARIABLE, checkpoint_folder, find_checkpoint
+from speechssl.checkpoints import MODELS_VARIABLE, fetch_checkpoint, find_checkpoint
 
 from .files import contents, refused
 
@@ -33,20 +33,20 @@ def test_folders_come_first_then_models_with_and_without_their_owner(tmp_path, m
     monkeypatch.setenv(MODELS_VARIABLE, str(models))
     for place in ("tiny-hubert", NAME):  # OWNER/NAME comes before NAME
         in_models = make_checkpoint(models / place)
-        assert checkpoint_folder(NAME, "text encoder") == in_models
+        assert fetch_checkpoint(NAME, "text encoder") == in_models
     # the hub's client refuses this name by an error
     odd = make_checkpoint(models / "some--thing")
     assert find_checkpoint(odd.name) == odd
     local = make_checkpoint(tmp_path / NAME)
     monkeypatch.chdir(tmp_path)
-    assert checkpoint_folder(local, "speech encoder") == local
-    assert checkpoint_folder(NAME, "speech encoder") == Path(NAME)
+    assert fetch_checkpoint(local, "speech encoder") == local
+    assert fetch_checkpoint(NAME, "speech encoder") == Path(NAME)
 
 
 @pytest.mark.parametrize("name", ["/no/such/folder", "../models", "a name", "owner/.."])
 def test_impossible_hub_names_are_refused_without_asking_the_hub(name):
     message = r"found no text encoder at .*; give a folder with config.json.* or a hub id"
-    refused(message, checkpoint_folder, name, "text encoder")
+    refused(message, fetch_checkpoint, name, "text encoder")
 
 
 # ---- the hub
@@ -71,12 +71,12 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_the_hub_gives_one_format_of_the_weights(hub):
-    snapshot = checkpoint_folder(NAME, "text encoder")
+    snapshot = fetch_checkpoint(NAME, "text encoder")
     fetched = ("config.json", "vocab.txt", "model.safetensors")
     assert contents(snapshot) == {name: ON_HUB[name] for name in fetched}
 
 
 def test_a_name_that_the_hub_does_not_have_is_refused(hub):
     refused(
-        "the hub and its cache have none.*someone/else", checkpoint_folder, "someone/else", "reader"
+        "the hub and its cache have none.*someone/else", fetch_checkpoint, "someone/else", "reader"
     )

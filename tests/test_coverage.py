@@ -10,8 +10,8 @@ from speechssl.stats import (
     BootstrapUnits,
     ItemScore,
     combine_estimates,
-    paired_difference,
-    ratio_interval,
+    estimate_difference,
+    estimate_ratio,
     resample_cells,
 )
 
@@ -43,7 +43,7 @@ def test_intervals_of_a_difference_cover_it_and_p_values_reject_rarely(groups, a
     count = 1000
     covered = rejected = 0
     for scores, units in simulate_corpora(groups, askers, count):
-        difference = paired_difference(scores, np.zeros(len(scores)), units, resamples=50)
+        difference = estimate_difference(scores, np.zeros(len(scores)), units, resamples=50)
         covered += difference.interval.low <= 0 <= difference.interval.high
         rejected += difference.p_value < 0.05
     assert 0.93 <= covered / count <= 0.97
@@ -61,7 +61,7 @@ def test_intervals_of_an_error_rate_cover_it():
         words = rng.integers(5, 40, len(voices))
         errors = rng.binomial(words, rng.beta(4, 16, 8)[voices])  # 20 % on average
         units = BootstrapUnits("voice", tuple((str(voice),) for voice in voices))
-        interval = ratio_interval(errors, words, units, resamples=100)
+        interval = estimate_ratio(errors, words, units, resamples=100)
         covered += interval.low <= 0.2 <= interval.high
     assert 0.93 <= covered / count <= 0.97
 
@@ -88,7 +88,7 @@ def test_the_difference_of_two_resampled_scores_is_the_paired_difference(groups)
         cells = {"one": make_items(scores, units), "other": make_items(zeros, units)}
         resampled = resample_cells(cells)
         difference = combine_estimates(np.subtract, resampled["one"], resampled["other"])
-        paired = paired_difference(scores, zeros, units)
+        paired = estimate_difference(scores, zeros, units)
         assert (paired.unit, paired.groups) == ("voice × asker", groups)
         assert (difference.unit, difference.groups) == ("voice × asker", groups)
         assert difference.p_value == pytest.approx(paired.p_value)

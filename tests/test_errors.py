@@ -4,7 +4,7 @@ import pickle
 import tomllib
 from pathlib import Path
 
-from speechssl.errors import InputError, MissingExtra, packages_of, report_set_aside
+from speechssl.errors import InputError, MissingExtra, list_packages, report_set_aside
 
 
 def test_a_missing_extra_can_be_pickled():
@@ -17,7 +17,7 @@ def test_an_extra_is_installed_by_its_packages():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for extra in ("synth", "superb", "ray"):
         declared = project["optional-dependencies"][extra]
-        assert "".join(packages_of(extra)).replace(" ", "") == "".join(declared).replace(" ", "")
+        assert "".join(list_packages(extra)).replace(" ", "") == "".join(declared).replace(" ", "")
 
 
 def test_more_than_three_items_with_one_reason_are_one_line(capsys):

@@ -107,7 +107,7 @@ def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family
     check_gradients(encoder, reader.logits(**INPUTS).sum())
     finetuning.train_only(encoder, "weighted-sum")
     added = {"adapters": finetuning.BOTTLENECK, "weighted_sum": True}
-    assert finetuning.added_modules(encoder) == added
+    assert finetuning.find_added_modules(encoder) == added
     reader.logits(**INPUTS).sum().backward()
     assert encoder.layer_shares.grad.abs().sum() > 0
 
@@ -163,7 +163,7 @@ def test_adapters_are_refused_where_layers_have_other_places():
     config = MobileBertConfig(**TINY, embedding_size=16, intra_bottleneck_size=16)
     encoder = make_encoder(config.to_dict())
     refused("adapters find 12 places", finetuning.train_only, encoder, "adapters")
-    assert not finetuning.added_modules(encoder)
+    assert not finetuning.find_added_modules(encoder)
 
 
 def test_lora_needs_peft(monkeypatch):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from speechssl.results import (
     Row,
     append_rows,
-    drawn_sentence,
+    describe_drawn,
+    format_results,
     order_conditions,
     read_rows,
-    results_table,
 )
 
 from .files import refused, untouched
@@ -91,7 +91,7 @@ def test_an_snr_over_the_whole_signal_makes_another_condition(path):
     append_rows(path, [replace(ROW, value=40.0, low=None, high=None, snr_over="signal")])
     rows_read = read_rows(path)
     assert [(row.value, row.snr_over) for row in rows_read] == [(ROW.value, ""), (40.0, "signal")]
-    head, *_ = results_table(rows_read).splitlines()
+    head, *_ = format_results(rows_read).splitlines()
     assert f"{ROW.condition} 10 dB" in head
     assert f"{ROW.condition}, over the signal 10 dB" in head
 
@@ -138,7 +138,7 @@ cascade        400      -  35.0 [28.0, 42.0] (2 seeds)                  -
 WER (%)    n       babble 10 dB
 -------------------------------
 cascade  400  51.2 [49.0, 53.5]"""
-    assert results_table(table_rows) == expected
+    assert format_results(table_rows) == expected
 
 
 def test_clean_speech_is_first_then_noises_by_falling_snr_then_conditions_without_one():
@@ -170,9 +170,9 @@ def test_one_model_under_two_names_is_one_row_in_every_condition(path):
     ],
 )
 def test_tables_say_which_units_their_intervals_draw(intervals, sentence):
-    assert drawn_sentence(intervals) == sentence
+    assert describe_drawn(intervals) == sentence
 
 
 def test_a_table_ends_with_the_units_of_its_rows():
     row = replace(ROW, drawn="voice", groups=8)
-    assert results_table([row]).endswith("\n\n95 % intervals draw 8 voices.")
+    assert format_results([row]).endswith("\n\n95 % intervals draw 8 voices.")

@@ -20,7 +20,7 @@ from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.pipelines import QA
 from speechssl.serve.options import Limits, Serve
 from speechssl.serve.page import read_upload, render_answers, serve
-from speechssl.signal import active_level, rms_level
+from speechssl.signal import measure_active_level, measure_rms_level
 
 from .files import refused
 
@@ -119,7 +119,9 @@ def test_systems_get_recordings_with_the_snr_of_the_condition_or_the_slider(
 ):
     page, received = answer_uploads(condition, slider)
     for noisy, clean in zip(received, UPLOADS, strict=True):
-        assert active_level(clean) - rms_level(noisy - clean) == pytest.approx(snr_db, abs=0.05)
+        assert measure_active_level(clean) - measure_rms_level(noisy - clean) == pytest.approx(
+            snr_db, abs=0.05
+        )
     assert f"Passage, pink {snr_db:g} dB" in page
 
 

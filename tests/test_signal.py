@@ -9,16 +9,16 @@ from scipy import signal
 from speechssl.audio import SAMPLE_RATE
 from speechssl.signal import (
     EQUALISER,
-    active_level,
     apply_codec,
-    band_reject,
     change_voice,
+    draw_impulse,
     equalise,
     fit_length,
+    measure_active_level,
     mix,
-    pitch_shift,
+    reject_band,
     reverberate,
-    room_impulse,
+    shift_pitch,
 )
 
 SEEDS = st.integers(0, 2**32)
@@ -87,7 +87,7 @@ def test_reverberation_does_not_move_the_direct_path(seed, rt60, delay):
     click = 3000  # sample
     speech = np.zeros(8000, np.float32)
     speech[click] = 0.1
-    impulse = np.concatenate([np.zeros(delay), room_impulse(np.random.default_rng(seed), rt60)])
+    impulse = np.concatenate([np.zeros(delay), draw_impulse(np.random.default_rng(seed), rt60)])
     wet = reverberate(speech, impulse)
     assert wet.shape == speech.shape
     assert np.argmax(np.abs(wet)) == click
@@ -96,8 +96,8 @@ def test_reverberation_does_not_move_the_direct_path(seed, rt60, delay):
 
 def test_reverberation_keeps_the_level_and_reaches_into_pauses():
     speech = np.concatenate([steady(), np.zeros(SAMPLE_RATE // 2, np.float32)])
-    wet = reverberate(speech, room_impulse(np.random.default_rng(0), rt60=0.6))
-    assert active_level(wet) == pytest.approx(active_level(speech), abs=0.01)
+    wet = reverberate(speech, draw_impulse(np.random.default_rng(0), rt60=0.6))
+    assert measure_active_level(wet) == pytest.approx(measure_active_level(speech), abs=0.01)
     start_of_pause = wet[SAMPLE_RATE : SAMPLE_RATE + SAMPLE_RATE // 10]
     assert rms_db(start_of_pause) > rms_db(speech) - 20
 
@@ -108,7 +108,7 @@ def test_a_room_has_its_reverberation_time(rt60):
     T20), over ten rooms."""
     times = []
     for seed in range(10):
-        impulse = room_impulse(np.random.default_rng(seed), rt60)
+        impulse = draw_impulse(np.random.default_rng(seed), rt60)
         energy = np.cumsum(impulse[::-1] ** 2)[::-1]
         decay = 10 * np.log10(energy / energy[0])
         samples = np.argmax(decay < -25) - np.argmax(decay < -5)
@@ -123,7 +123,7 @@ def test_the_active_level_ignores_pauses_and_follows_the_gain(pauses, gain):
     before, between, after = (1e-4 * steady(FRAME * pause, seed=3) for pause in pauses)
     samples = np.concatenate([before, loud, between, soft, after])
     expected = rms_db(np.concatenate([loud, soft])) + 20 * np.log10(gain)
-    assert active_level(gain * samples) == pytest.approx(expected, abs=1e-3)
+    assert measure_active_level(gain * samples) == pytest.approx(expected, abs=1e-3)
 
 
 # ---- codecs, pitch and missing bands
@@ -155,7 +155,7 @@ def test_pitch_moves_and_time_does_not():
     seconds = 2
     time = np.arange(seconds * SAMPLE_RATE) / SAMPLE_RATE
     tone_from_1_s = 0.3 * np.sin(2 * np.pi * 400 * time) * (time > 1)
-    shifted = pitch_shift(tone_from_1_s, semitones=12)
+    shifted = shift_pitch(tone_from_1_s, semitones=12)
     assert shifted.shape == time.shape
     assert shifted.dtype == np.float32
     strongest = np.argmax(np.abs(np.fft.rfft(shifted))) / seconds  # Hz
@@ -167,7 +167,7 @@ def test_pitch_moves_and_time_does_not():
 def test_a_band_is_rejected_without_delay():
     time = np.arange(SAMPLE_RATE) / SAMPLE_RATE
     below, within = (0.3 * np.sin(2 * np.pi * hertz * time) for hertz in (400, 1500))
-    filtered = band_reject(below + within, low=1000, high=2000)
+    filtered = reject_band(below + within, low=1000, high=2000)
     np.testing.assert_allclose(filtered[2000:-2000], below[2000:-2000], atol=0.01)
 
 

@@ -16,7 +16,7 @@ def group_units(labels):
 
 def test_the_interval_of_many_values_is_close_to_the_normal_one():
     values = np.random.default_rng(1).normal(0.5, 0.2, 400)
-    interval = stats.mean_interval(values, resamples=4000)
+    interval = stats.estimate_mean(values, resamples=4000)
     half_width = 1.96 * values.std() / np.sqrt(len(values))
     assert interval.value == pytest.approx(values.mean())
     assert interval.low == pytest.approx(values.mean() - half_width, abs=0.1 * half_width)
@@ -31,38 +31,38 @@ def test_questions_of_one_passage_are_not_independent():
     scores = np.random.default_rng(2).normal(size=passages)
     repeated = np.repeat(scores, questions)
     by_passage = group_units(np.repeat(np.arange(passages), questions))
-    naive = stats.mean_interval(repeated, resamples=2000)
-    clustered = stats.mean_interval(repeated, by_passage, resamples=2000)
+    naive = stats.estimate_mean(repeated, resamples=2000)
+    clustered = stats.estimate_mean(repeated, by_passage, resamples=2000)
     widening = (clustered.high - clustered.low) / (naive.high - naive.low)
     assert widening == pytest.approx(questions**0.5, rel=0.1)
-    assert clustered.ends == pytest.approx(stats.mean_interval(scores, resamples=2000).ends)
+    assert clustered.ends == pytest.approx(stats.estimate_mean(scores, resamples=2000).ends)
     assert (clustered.n, clustered.drawn, clustered.groups) == (1000, "group", passages)
 
 
 def test_the_mean_of_unequal_groups_is_over_items():
     values, groups = [0, 0, 0, 1, 1, 1, 1, 1], group_units("aaabcdef")
-    interval = stats.mean_interval(values, groups, resamples=500)
+    interval = stats.estimate_mean(values, groups, resamples=500)
     assert interval.value == 5 / 8
     assert interval.groups == 6
     assert interval.high == 1.0  # a share is not greater
 
 
 def test_fewer_than_five_groups_have_no_interval():
-    one_group = stats.mean_interval([0.0, 1.0], group_units("pp"), resamples=50)
+    one_group = stats.estimate_mean([0.0, 1.0], group_units("pp"), resamples=50)
     assert one_group == stats.Interval(
         value=0.5, low=0.5, high=0.5, n=2, estimated=False, drawn="group", groups=1
     )
-    four_groups = stats.mean_interval([0, 0, 0, 1], group_units("abcd"), resamples=50)
+    four_groups = stats.estimate_mean([0, 0, 0, 1], group_units("abcd"), resamples=50)
     assert four_groups.ends == (None, None)
-    assert not stats.mean_interval([1.0] * 4, resamples=50).estimated
-    assert stats.mean_interval([1.0] * 5, resamples=50).estimated
+    assert not stats.estimate_mean([1.0] * 4, resamples=50).estimated
+    assert stats.estimate_mean([1.0] * 5, resamples=50).estimated
     # an utterance without reference words does not count
     errors, words = [3] * 4 + [0], [10] * 4 + [0]
-    assert not stats.ratio_interval(errors, words, resamples=50).estimated
+    assert not stats.estimate_ratio(errors, words, resamples=50).estimated
 
 
 def test_the_difference_in_one_group_has_neither_interval_nor_p_value():
-    difference = stats.paired_difference([1.0, 0.5], [0.0, 0.0], group_units("pp"), resamples=50)
+    difference = stats.estimate_difference([1.0, 0.5], [0.0, 0.0], group_units("pp"), resamples=50)
     assert difference.value == 0.75
     assert difference.interval.ends == (None, None)
     assert difference.p_value == 1
@@ -70,7 +70,7 @@ def test_the_difference_in_one_group_has_neither_interval_nor_p_value():
 
 def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios():
     errors, words = [10, 0, 1, 2, 0, 3], [10, 100, 0, 20, 30, 20]
-    interval = stats.ratio_interval(errors, words, resamples=3000)
+    interval = stats.estimate_ratio(errors, words, resamples=3000)
     assert interval.value == pytest.approx(16 / 180)
     assert interval.low <= interval.value <= interval.high
     # resamples that draw only the empty reference, the third, are left out
@@ -80,13 +80,13 @@ def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_ratios():
 def test_a_paired_difference_is_significant_where_two_intervals_overlap():
     scores = np.random.default_rng(3).normal(0, 1, 300)
     better = scores + np.random.default_rng(4).normal(0.05, 0.1, 300)
-    low = stats.mean_interval(better, resamples=500).low
-    assert low < stats.mean_interval(scores, resamples=500).high
-    difference = stats.paired_difference(better, scores, resamples=2000)
+    low = stats.estimate_mean(better, resamples=500).low
+    assert low < stats.estimate_mean(scores, resamples=500).high
+    difference = stats.estimate_difference(better, scores, resamples=2000)
     assert difference.value == pytest.approx((better - scores).mean())
     assert difference.interval.low > 0
     assert 0 < difference.p_value < 0.01
-    reverse = stats.paired_difference(scores, better, resamples=2000)
+    reverse = stats.estimate_difference(scores, better, resamples=2000)
     assert reverse.value == pytest.approx(-difference.value)
     assert reverse.p_value == difference.p_value
 
@@ -97,7 +97,7 @@ def test_a_paired_difference_is_significant_where_two_intervals_overlap():
 def test_a_few_groups_prove_nothing_however_large_the_difference(groups, least):
     """least: 2 / 2^G, or 0 where the patterns of signs are random ones."""
     units = group_units(i % groups for i in range(80))
-    difference = stats.paired_difference(np.ones(80), np.zeros(80), units, resamples=999)
+    difference = stats.estimate_difference(np.ones(80), np.zeros(80), units, resamples=999)
     assert difference.p_value == pytest.approx(max(least, 1 / (1 + stats.RESAMPLES)))
     assert difference.unit == "group"
 
@@ -105,7 +105,7 @@ def test_a_few_groups_prove_nothing_however_large_the_difference(groups, least):
 @pytest.mark.parametrize("wrong", [[], [1.0, float("nan")], [float("inf")]])
 def test_scores_that_are_refused(wrong):
     with pytest.raises(ValueError, match="must be finite"):
-        stats.mean_interval(wrong)
+        stats.estimate_mean(wrong)
 
 
 def make_items(values):
@@ -158,7 +158,7 @@ def test_voices_are_drawn_where_there_are_five_and_else_passages():
     assert (by_voice.unit, by_voice.groups) == ("voice", 5)
     assert (by_voice.interval.drawn, by_voice.interval.groups) == ("voice", 5)
     assert (by_passage.unit, by_passage.groups) == ("passage (about these 4 voices)", 20)
-    mean = stats.mean_estimate([by_voice, by_passage, by_voice])
+    mean = stats.average_estimates([by_voice, by_passage, by_voice])
     assert (mean.unit, mean.groups, mean.n) == ("voice, passage (about these 4 voices)", 5, 60)
 
 
@@ -174,7 +174,7 @@ def test_tasks_that_share_a_voice_are_drawn_together():
         items[task] = make_voiced_items(values, voices, prefix=task)
     units = {}
     for task in tasks:
-        _, units[task] = stats.common_units({task: items[task]}, "passage")
+        _, units[task] = stats.find_common_units({task: items[task]}, "passage")
     shared = stats.find_shared_groups(units)
     assert shared["ks"] == set("abcdefghi")
     assert shared["ic"] == shared["ks"]

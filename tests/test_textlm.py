@@ -8,17 +8,17 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
-from speechssl.textlm.encoders import MINILM, licences
+from speechssl.textlm.encoders import MINILM, collect_licences
 from speechssl.textlm.layers import Shift
 from speechssl.textlm.subwords import SubwordUnits, make_subword_units
 from speechssl.textlm.symbols import (
     assign_tokens,
-    character_encoder,
-    plain_words,
-    special_ids,
-    symbol_encoder,
+    embed_characters,
+    embed_symbols,
+    list_specials,
+    list_words,
 )
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, read_wordpiece
+from speechssl.textlm.tokenizers import TextCodec, make_character_tokenizer, read_wordpiece
 
 from .files import refused
 
@@ -36,7 +36,7 @@ def make_tokenizer(*tokens, **special_tokens):
 
 
 def test_assignments_take_the_words_they_are_named_for(tokenizer):
-    words = plain_words(tokenizer)
+    words = list_words(tokenizer)
     most, least, random = (
         assign_tokens(tokenizer, SYMBOLS, assignment, seed=0) for assignment in COPYING
     )
@@ -60,13 +60,13 @@ def test_released_takes_the_ids_from_5_in_order():
 def test_rows_are_those_of_the_text_encoder(tokenizer, text_encoder, kind, assignment):
     model = text_encoder(kind)
     source = model.get_input_embeddings().weight.detach().clone()
-    encoder, table = symbol_encoder(model, tokenizer, SYMBOLS, assignment, seed=5)
+    encoder, table = embed_symbols(model, tokenizer, SYMBOLS, assignment, seed=5)
     assert encoder is model
     assert table.weight.shape == (SYMBOLS + 3, source.shape[1])
     tokens = assign_tokens(tokenizer, SYMBOLS, assignment, seed=5)
     assert torch.equal(table.weight[:SYMBOLS], source[tokens])
     specials = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[PAD]"])
-    assert torch.equal(table.weight[list(special_ids(SYMBOLS))], source[specials])
+    assert torch.equal(table.weight[list(list_specials(SYMBOLS))], source[specials])
     assert torch.equal(model.get_input_embeddings().weight, source)
 
 
@@ -77,7 +77,7 @@ def test_re_init_initialises_the_rows_and_scratch_the_layers_too(
     model = text_encoder()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     more_than_words = 500
-    encoder, table = symbol_encoder(model, tokenizer, more_than_words, assignment, seed=7)
+    encoder, table = embed_symbols(model, tokenizer, more_than_words, assignment, seed=7)
     matrices = [n for n, p in model.named_parameters() if p.ndim == 2]
     unchanged = [torch.equal(encoder.state_dict()[n], before[n]) for n in matrices]
     if assignment == "re-init":
@@ -92,7 +92,7 @@ def test_re_init_initialises_the_rows_and_scratch_the_layers_too(
 def test_new_rows_depend_on_the_seed_only(tokenizer, text_encoder, assignment):
     tables = []
     for seed in (7, 7, 8):
-        _, table = symbol_encoder(text_encoder(), tokenizer, SYMBOLS, assignment, seed)
+        _, table = embed_symbols(text_encoder(), tokenizer, SYMBOLS, assignment, seed)
         tables.append(table.weight)
     assert torch.equal(tables[0], tables[1])
     assert not torch.equal(tables[0], tables[2])
@@ -115,7 +115,7 @@ def test_a_vocabulary_that_does_not_do_is_refused(
     text_encoder, tokenizer, vocabulary, symbols, assignment, message
 ):
     vocabulary = vocabulary or tokenizer
-    refused(message, symbol_encoder, text_encoder(), vocabulary, symbols, assignment)
+    refused(message, embed_symbols, text_encoder(), vocabulary, symbols, assignment)
 
 
 def test_a_shift_of_another_width_is_refused(text_encoder):
@@ -126,7 +126,7 @@ def test_a_shift_of_another_width_is_refused(text_encoder):
 def test_begin_and_end_of_a_sentence_serve_as_cls_and_sep(text_encoder):
     model = text_encoder()
     tokenizer = make_tokenizer(*WORDS, bos_token="<s>", eos_token="</s>")
-    _, table = symbol_encoder(model, tokenizer, 5, "random")
+    _, table = embed_symbols(model, tokenizer, 5, "random")
     source = model.get_input_embeddings().weight
     assert torch.equal(table.weight[5:], source[[0, 1, 1]])  # the row of [PAD] does not matter
 
@@ -138,7 +138,7 @@ TEXT = "他在北京，買了 iPhone。"
 
 
 def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_path):
-    character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
+    make_character_tokenizer([TEXT, "北北"]).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == ["[UNK]", "[MASK]", "北"]
     assert tokenizer.mask_token_id == 1
@@ -148,9 +148,7 @@ def test_tokens_are_characters_from_the_commonest_and_the_specials_follow(tmp_pa
 
 
 def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
-    encoder, table, characters = character_encoder(
-        text_encoder(), tokenizer, ["anna在北京"], seed=3
-    )
+    encoder, table, characters = embed_characters(text_encoder(), tokenizer, ["anna在北京"], seed=3)
     source = encoder.get_input_embeddings().weight
     # [UNK] and [MASK], a, n, 在, 北, 京, and [CLS], [SEP], [PAD]
     assert table.num_embeddings == len(characters) == 2 + 5 + 3
@@ -166,8 +164,8 @@ def test_characters_begin_as_words_of_the_encoder(text_encoder, tokenizer):
 def test_a_reader_takes_over_the_licences_of_the_reader_it_starts_from(tmp_path):
     write_json(tmp_path / "squad/card.json", {"corpus": "squad", "licence": "CC BY-SA 4.0"})
     start = tmp_path / "start"
-    write_json(start / "card.json", licences(tmp_path / "squad", MINILM))
-    taken_over = licences(tmp_path / "without-card", "another", start)["licences"]
+    write_json(start / "card.json", collect_licences(tmp_path / "squad", MINILM))
+    taken_over = collect_licences(tmp_path / "without-card", "another", start)["licences"]
     assert taken_over["trained_on"][0] == "squad, CC BY-SA 4.0"
     assert taken_over["contains"] == ["all-MiniLM-L6-v2, Apache-2.0"]
 
@@ -176,7 +174,7 @@ def test_the_licence_of_a_text_encoder_is_read_from_its_model_card(tmp_path):
     page = "---\nlanguage: en\nlicense: apache-2.0\n---\nlicense: none\n"
     write_text(tmp_path / "encoder/README.md", page)
     name = str(tmp_path / "encoder")
-    assert licences(tmp_path, name)["licences"]["contains"] == [f"{name}, apache-2.0"]
+    assert collect_licences(tmp_path, name)["licences"]["contains"] == [f"{name}, apache-2.0"]
 
 
 # ---- the codec on the vocabularies of published encoders
@@ -197,7 +195,7 @@ def make_xlm_roberta_tokenizer(tokens):
     "tokenizer",
     [
         make_xlm_roberta_tokenizer([*"他在北京买了", "北京", "▁phone", "s"]),
-        character_tokenizer([TEXT]),
+        make_character_tokenizer([TEXT]),
     ],
 )
 def test_every_chinese_character_is_a_token_in_simplified_form_with_its_place(tokenizer):
@@ -221,7 +219,7 @@ def test_the_word_pieces_of_a_bert_are_the_same_without_transformers():
 
 def test_characters_that_sound_alike_have_one_embedding_and_the_tone_counts():
     pytest.importorskip("pypinyin", reason="sub-word units of Chinese need speechssl[chinese]")
-    tokenizer = character_tokenizer(["北背贝 京晶 大打"])
+    tokenizer = make_character_tokenizer(["北背贝 京晶 大打"])
     units = make_subword_units(tokenizer, "pinyin", len(tokenizer), 8)
     torch.manual_seed(1)
     torch.nn.init.normal_(units.output.weight)  # as after some training

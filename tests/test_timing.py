@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.metrics import frame_f1
-from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.timing import FrameGrid, RunLength, find_interval, find_units
 
 KERNELS = (10, 3, 3, 3, 3, 2, 2)
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
@@ -37,33 +37,33 @@ def test_frames_are_what_convolutions_give(samples):
             break
         sound, weight = torch.zeros(1, 1, length), torch.zeros(1, 1, kernel)
         length = torch.nn.functional.conv1d(sound, weight, stride=stride).shape[-1]
-    assert HUBERT.frames(samples) == length
+    assert HUBERT.count_frames(samples) == length
 
 
 @given(grids, st.integers(1, 2000))
 def test_samples_for_is_the_smallest_number_that_gives_the_frames(grid, frames):
-    smallest = grid.samples_for(frames)
-    assert grid.frames(smallest) == frames
-    assert grid.frames(smallest - 1) == frames - 1
-    assert grid.frames(smallest + grid.hop - 1) == frames
+    smallest = grid.count_samples(frames)
+    assert grid.count_frames(smallest) == frames
+    assert grid.count_frames(smallest - 1) == frames - 1
+    assert grid.count_frames(smallest + grid.hop - 1) == frames
 
 
 @given(grids, st.integers(1, 60))
 def test_frames_tile_the_samples(grid, frames):
-    borders = [grid.first_sample(t) for t in range(frames + 1)]
+    borders = [grid.find_first_sample(t) for t in range(frames + 1)]
     assert borders[0] == 0
     assert set(np.diff(borders[1:]).tolist()) <= {grid.hop}
-    total = grid.samples_for(frames) + grid.hop - 1
-    owners = [grid.frame_at(sample, frames) for sample in range(total)]
+    total = grid.count_samples(frames) + grid.hop - 1
+    owners = [grid.find_frame(sample, frames) for sample in range(total)]
     expected = np.searchsorted(borders, np.arange(total), side="right") - 1
     assert owners == np.clip(expected, 0, frames - 1).tolist()
 
 
 @given(grids, st.integers(0, 5000))
 def test_a_frame_starts_where_its_seconds_say(grid, frame):
-    sample = grid.sample(grid.seconds(frame))
-    assert sample == grid.first_sample(frame)
-    assert grid.frame_at(sample, frame + 1) == frame
+    sample = grid.find_sample(grid.find_start(frame))
+    assert sample == grid.find_first_sample(frame)
+    assert grid.find_frame(sample, frame + 1) == frame
 
 
 @given(st.lists(st.integers(0, 3), max_size=40))
@@ -87,48 +87,48 @@ def test_unit_at_is_the_unit_of_the_frame(runs):
 def test_spans_of_units_survive_seconds(grid, runs, data):
     first = data.draw(st.integers(0, len(runs) - 1))
     last = data.draw(st.integers(first, len(runs) - 1))
-    start, end = interval_of_units(grid, runs, first, last)
+    start, end = find_interval(grid, runs, first, last)
     assert start < end
-    assert end <= grid.samples_for(runs.frames) / grid.sample_rate
-    assert units_of_interval(grid, runs, start, end) == (first, last)
+    assert end <= grid.count_samples(runs.frames) / grid.sample_rate
+    assert find_units(grid, runs, start, end) == (first, last)
 
 
 @given(grids, run_lengths, st.data())
 def test_no_span_of_units_fits_better(grid, runs, data):
-    total = grid.samples_for(runs.frames)
+    total = grid.count_samples(runs.frames)
     first = data.draw(st.integers(0, total - 1))
     last = data.draw(st.integers(first, total - 1))
     gold = first / grid.sample_rate, (last + 1) / grid.sample_rate  # seconds
 
     def score(first_unit, last_unit):
-        return frame_f1(interval_of_units(grid, runs, first_unit, last_unit), [gold])
+        return frame_f1(find_interval(grid, runs, first_unit, last_unit), [gold])
 
     spans = combinations_with_replacement(range(len(runs)), 2)
     best = max(score(*span) for span in spans)
     assert best > 0
-    assert score(*units_of_interval(grid, runs, *gold)) == pytest.approx(best)
+    assert score(*find_units(grid, runs, *gold)) == pytest.approx(best)
 
 
 @given(grids, run_lengths, st.integers(0, 10_000))
 def test_the_last_unit_ends_where_the_recording_does(grid, runs, beyond):
     # any length that gives this number of frames
-    samples = grid.samples_for(runs.frames) + beyond % grid.hop
-    assert grid.frames(samples) == runs.frames
+    samples = grid.count_samples(runs.frames) + beyond % grid.hop
+    assert grid.count_frames(samples) == runs.frames
     runs = RunLength(runs.units, runs.lengths, samples / grid.sample_rate)
     last = len(runs) - 1
-    start, end = interval_of_units(grid, runs, last, last)
+    start, end = find_interval(grid, runs, last, last)
     assert start < end
-    assert grid.sample(end) == samples
-    assert units_of_interval(grid, runs, start, end) == (last, last)
+    assert grid.find_sample(end) == samples
+    assert find_units(grid, runs, start, end) == (last, last)
     if last > 0:
-        _, end_before = interval_of_units(grid, runs, last - 1, last - 1)
+        _, end_before = find_interval(grid, runs, last - 1, last - 1)
         assert end_before == start
 
 
 def test_the_last_unit_of_a_padded_recording_is_not_empty():
     # the last frame begins at sample 1,000, after the end of the recording
     runs = RunLength(np.array([1, 2]), np.array([3, 1]), seconds=900 / 16_000)
-    assert interval_of_units(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
+    assert find_interval(HUBERT, runs, 1, 1) == (1000 / 16_000, 1001 / 16_000)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_the_last_unit_of_a_padded_recording_is_not_empty():
 def test_an_empty_or_infinite_interval_is_refused(start, end):
     runs = RunLength(np.array([1]), np.array([9]))
     with pytest.raises(ValueError, match="is not an interval"):
-        units_of_interval(HUBERT, runs, start, end)
+        find_units(HUBERT, runs, start, end)
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (1, 0), (0, 2)])
 def test_a_span_beyond_the_units_is_refused(first, last):
     runs = RunLength(np.array([1, 2]), np.array([3, 4]))
     with pytest.raises(ValueError, match="not among 2 units"):
-        interval_of_units(HUBERT, runs, first, last)
+        find_interval(HUBERT, runs, first, last)

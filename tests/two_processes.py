@@ -18,7 +18,7 @@ from torch import nn
 from speechssl.cli import main
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.data import Cropper
-from speechssl.processes import broadcast_value, main_first, mean_of_processes, rank
+from speechssl.processes import average_processes, broadcast_value, get_rank, main_first
 from speechssl.training import fit
 
 BROKEN = 2  # the step of the toy whose gradient is NaN
@@ -30,7 +30,7 @@ class Toy(nn.Module):
 
     def __init__(self):
         super().__init__()
-        torch.manual_seed(rank())  # DDP gives all processes the weights of the first
+        torch.manual_seed(get_rank())  # DDP gives all processes the weights of the first
         self.net = nn.Linear(4, 1)
         self.dropout = nn.Dropout(0.5)
         # of every step
@@ -43,7 +43,7 @@ class Toy(nn.Module):
         self.first_columns.append(x[:, 0].tolist())
         self.dropout_masks.append(self.dropout(torch.ones(64)).tolist())
         loss = (self.net(self.dropout(x))[:, 0] - y).square().mean()
-        return {"loss": loss, "rank": torch.tensor(float(rank()))}
+        return {"loss": loss, "rank": torch.tensor(float(get_rank()))}
 
 
 def make_batch(step):
@@ -66,20 +66,20 @@ def train_toy(folder):
         "first_columns": model.first_columns,
         "dropout_masks": model.dropout_masks,
         "weights": model.net.weight.tolist(),
-        "broadcast": broadcast_value(f"process {rank()}"),
-        "mean_rank": float(mean_of_processes(torch.tensor(rank()))),
+        "broadcast": broadcast_value(f"process {get_rank()}"),
+        "mean_rank": float(average_processes(torch.tensor(get_rank()))),
     }
     with main_first():  # the second process finds the file of the first
         facts["files_before"] = [p.name for p in folder.glob("was-*")]
-        (folder / f"was-{rank()}").touch()
-    (folder / f"process-{rank()}.json").write_text(json.dumps(facts))
+        (folder / f"was-{get_rank()}").touch()
+    (folder / f"process-{get_rank()}.json").write_text(json.dumps(facts))
 
 
 def kill_at_step(make_batch):
     """Wrap a method that makes the batch of a step: at KILLED the second process is killed."""
 
     def make_or_kill(self, step):
-        if step == KILLED and rank() == 1:
+        if step == KILLED and get_rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return make_batch(self, step)
 
@@ -92,5 +92,5 @@ if __name__ == "__main__":
     Cropper.__call__ = kill_at_step(Cropper.__call__)
     for arguments in json.loads(Path(sys.argv[2]).read_text()):
         code = main(arguments)
-        with Path(sys.argv[1], f"codes-{rank()}").open("a") as file:
+        with Path(sys.argv[1], f"codes-{get_rank()}").open("a") as file:
             file.write(f"{code}\n")

@@ -47,7 +47,7 @@ def make_extractor() -> UnitExtractor:
     of the way is measured."""
 
     def mean_frames(samples: np.ndarray) -> Iterator[torch.Tensor]:
-        count = GRID.frames(len(samples))
+        count = GRID.count_frames(len(samples))
         frames = samples[: count * GRID.hop].reshape(count, GRID.hop)
         yield torch.from_numpy(frames.mean(1, keepdims=True))
 

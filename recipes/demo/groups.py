@@ -12,7 +12,7 @@ from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.checkpoints import model_folder
-from speechssl.results import Row, Table, interval_text, markdown, read_rows
+from speechssl.results import Row, Table, format_interval, format_markdown, read_rows
 
 READERS = {"dual": "dual", "speechbert": "speechbert", "cascades and text": "text-qa"}
 
@@ -61,7 +61,7 @@ def main(exp: Path, *further_groups: str) -> None:
     by_system = [{row.system: row for row in group} for group in groups.values()]
     lines = []
     for system in systems:
-        lines.append((system, *(interval_text(group.get(system)) for group in by_system)))
+        lines.append((system, *(format_interval(group.get(system)) for group in by_system)))
     note = describe_training(held_out / "corpus")
     if not {"festival", "flite"} & groups.keys():
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
@@ -71,7 +71,7 @@ def main(exp: Path, *further_groups: str) -> None:
     )
     table = Table(title, ("system", *groups), tuple(lines), note)
     write_json(exp / "groups.json", table.values)
-    print(markdown([table]))
+    print(format_markdown([table]))
 
 
 if __name__ == "__main__":

@@ -39,13 +39,13 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
-from speechssl.artifacts import hash_json, stage, write_lines
+from speechssl.artifacts import begin_stage, hash_json, write_lines
 from speechssl.augment import Condition, Distorter
 from speechssl.cascade.data import Recogniser
 from speechssl.cascade.system import load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.cli import script
-from speechssl.data.records import Corpus, Passage, Question, Span, data_hash, load_corpus
+from speechssl.data.records import Corpus, Passage, Question, Span, hash_data, load_corpus
 from speechssl.encoders.load import load_shared_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.eval.encode import Job, encode_recordings
@@ -327,16 +327,16 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     card = {
         "corpus": o.corpus.resolve().name,
         "split": o.split,
-        "data": data_hash(o.corpus, o.split),
+        "data": hash_data(o.corpus, o.split),
         "asr": recogniser.name,
         "recogniser": recogniser.card["asr"],
         "asr_weights": recogniser.card.get("asr_weights"),
         "seed": o.seed,
-        "test": data_hash(o.corpus, o.test),
+        "test": hash_data(o.corpus, o.test),
         "simulated": list(o.rates),
     }
     out = o.out / "simulated.jsonl"
-    with stage(o.out, card) as step:
+    with begin_stage(o.out, card) as step:
         if step.done:
             print(f"{out} is there already")
             return {"out": str(out), "card": card, "rates": step.card["rates"]}

@@ -184,7 +184,9 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     card: dict[str, Any] = {"text_encoder": hash_weights(model)}
     if bf16:
         card["bf16"] = True
-    return Embedder(run, tokenise, special_tokens(tokenizer), card, longest_sequence(model), bf16)
+    return Embedder(
+        run, tokenise, find_special_tokens(tokenizer), card, count_positions(model), bf16
+    )
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
@@ -214,7 +216,7 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         return np.concatenate([[layout.sep], runs.units])  # behind the [CLS] that `_embed` adds
 
     if reader == TAUGHT:
-        longest = longest_sequence(model.encoder)
+        longest = count_positions(model.encoder)
         return Embedder(average_output, frame_units, specials, weights, longest)
     return Embedder(average_rows, lambda runs: runs.units, specials, weights)
 

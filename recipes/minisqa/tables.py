@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
+from speechssl.results import Table, describe_rows, format_interval, name_condition, read_rows
 
 UNITS = {  # file in EXP/quality -> row of the table
     "phones": "phones of the synthesiser",
@@ -74,14 +74,14 @@ def make_assignment_table(exp: Path) -> Table:
     rows = []
     for system, label in ASSIGNMENTS.items():
         if (system, "ff1") in clean:
-            cells = (interval_text(clean[system, metric]) for metric in ("ff1", "aos"))
+            cells = (format_interval(clean[system, metric]) for metric in ("ff1", "aos"))
             steps = read_json(exp / "models" / system / "card.json")["training"]["steps"]
             rows.append((label, steps, *cells, PUBLISHED[system]))
     heading = "rows of the text encoder given to the units"
     columns = (heading, "steps", "FF1", "AOS", "published, NMSQA dev")
     note = (
         "DUAL on clean test speech, at equal steps, fewer than what ships. "
-        f"Published most frequent: ids 5 to K + 4, in order. {rows_sentence(clean.values())}"
+        f"Published most frequent: ids 5 to K + 4, in order. {describe_rows(clean.values())}"
     )
     return Table("Five ways of giving units to a text encoder", columns, tuple(rows), note)
 
@@ -96,10 +96,10 @@ def make_score_table(exp: Path, title: str = "") -> Table:
     by_metric = sorted(rows, key=lambda r: order.index(r.metric))
     lines = []
     for metric, system in dict.fromkeys((r.metric, r.system) for r in by_metric):
-        texts = (interval_text(cells.get((system, metric, c))) for c in conditions)
+        texts = (format_interval(cells.get((system, metric, c))) for c in conditions)
         lines.append((metric.upper(), system, *texts))
-    columns = ("", "system", *(condition_name(*c) for c in conditions))
-    return Table(title, columns, tuple(lines), f"Percent. {rows_sentence(rows)}")
+    columns = ("", "system", *(name_condition(*c) for c in conditions))
+    return Table(title, columns, tuple(lines), f"Percent. {describe_rows(rows)}")
 
 
 def make_held_out_table(exp: Path) -> Table:

@@ -15,12 +15,12 @@ from tqdm import tqdm
 from speechssl.artifacts import read_json, write_json
 from speechssl.cli import script
 from speechssl.data.records import load_corpus
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError
 from speechssl.options import Count, option
 from speechssl.synth.minisqa import SpokenSentences, speak_pairs
 from speechssl.units.features import load_extractor
-from speechssl.units.measures import same_text
+from speechssl.units.measures import compare_texts
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
 
@@ -63,14 +63,14 @@ def measure(o: Pairs) -> dict[str, Any]:
         measures = {"K": size, "units_a_second": rate}
     else:
         measures = evaluate_units(replace(o, out=None))
-        with single_threaded(len(os.sched_getaffinity(0))) as pool:
+        with open_pool(len(os.sched_getaffinity(0))) as pool:
             torch.set_num_threads(1)
             extractor = load_extractor(o.encoder, o.codebook, o.precision)
-            runs = pool.map(extractor.units, [utterance.samples for utterance in utterances])
+            runs = pool.map(extractor.extract, [utterance.samples for utterance in utterances])
             units = [run.units for run in runs]
     # every question by its first voice, then every question by its second
     texts = [str(number) for number in range(o.pairs)] * 2
-    (row,) = same_text(units, texts, ["one"] * o.pairs + ["other"] * o.pairs)
+    (row,) = compare_texts(units, texts, ["one"] * o.pairs + ["other"] * o.pairs)
     for name in ("same_text_distance", "same_text_auc", "pairs"):
         measures[name] = row[name]
         print(f"{name:>46}  {row[name]:.3f}")

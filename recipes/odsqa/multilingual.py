@@ -23,14 +23,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import stage, write_json
+from speechssl.artifacts import begin_stage, write_json
 from speechssl.cli import script
-from speechssl.data.records import Passage, Question, data_hash, load_corpus
+from speechssl.data.records import Passage, Question, hash_data, load_corpus
 from speechssl.options import BERT, Count, TrainingOptions, argument, group, option
 from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import TextCodec, character_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, make_character_tokenizer
 from speechssl.training import Batch, fit
 
 MASKED = 0.15  # share of the tokens that are predicted
@@ -66,7 +66,7 @@ class MaskedBatches:
     ) -> None:
         """texts: by corpus, ids (S,) of each. size: texts of a batch."""
         self.texts, self.size, self.seed = texts, size, seed
-        self.cls, self.sep, self.pad = special_tokens(tokenizer)
+        self.cls, self.sep, self.pad = find_special_tokens(tokenizer)
         self.mask, self.symbols = tokenizer.mask_token_id, len(tokenizer)
 
     def __call__(self, step: int) -> Batch:
@@ -99,7 +99,7 @@ def add_characters(
     """Return the encoder with rows for the characters that it lacks, and its tokeniser."""
     model, tokenizer = load_text_encoder(name)
     known = tokenizer.get_vocab()
-    characters = [c for c in character_tokenizer(texts).get_vocab() if len(c) == 1]
+    characters = [c for c in make_character_tokenizer(texts).get_vocab() if len(c) == 1]
     # CJK ideographs: the basic block and extension A
     new = [c for c in characters if "\u3400" <= c <= "\u9fff" and c not in known]
     rows = assign_tokens(tokenizer, len(new), "most-frequent", seed)
@@ -134,12 +134,12 @@ def make_encoder(o: Multilingual) -> None:
     """Train (once) on the corpora, and write the encoder and its tokeniser to `o.out`."""
     options, out = o.training, o.out
     made_from = {
-        "data": [data_hash(corpus, "train") for corpus in o.corpora],
+        "data": [hash_data(corpus, "train") for corpus in o.corpora],
         "from": o.text_encoder,
         "batch": o.batch,
         "training": vars(options),
     }
-    with stage(out, made_from):
+    with begin_stage(out, made_from):
         if (out / "card.json").is_file():
             return
         corpora: list[list[Passage | Question]] = []

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.results import Table, condition_name, interval_text, read_rows, rows_sentence
+from speechssl.results import Table, describe_rows, format_interval, name_condition, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
 READERS = {  # folder -> what the reader reads
@@ -35,15 +35,15 @@ def make_reader_table(folder: Path) -> Table:
             results_of[reader] = read_rows(path)
     rows: list[tuple[str, ...]] = []
     for reader, results in results_of.items():
-        cells = {(r.system, condition_name(r.condition, r.snr_db), r.metric): r for r in results}
+        cells = {(r.system, name_condition(r.condition, r.snr_db), r.metric): r for r in results}
         for system, condition in dict.fromkeys((s, c) for s, c, _ in cells):
-            values = (interval_text(cells.get((system, condition, metric))) for metric in METRICS)
+            values = (format_interval(cells.get((system, condition, metric))) for metric in METRICS)
             reads_text = not system.startswith(("dual", "speechbert"))
             label = READERS[reader] if reads_text else "–"
             published = PUBLISHED.get(reader, "–") if system == "text" else "–"
             rows.append((system, label, condition, *values, published))
     heads = (*(m.upper() for m in METRICS), "published, DRCD as text")
-    note = f"Percent. {rows_sentence(chain.from_iterable(results_of.values()))}"
+    note = f"Percent. {describe_rows(chain.from_iterable(results_of.values()))}"
     columns = ("system", "text QA", "condition", *heads)
     return Table("Systems and readers", columns, tuple(rows), note)
 
@@ -64,14 +64,14 @@ def make_error_table(folder: Path) -> Table:
     scores = [(metric, reader) for metric in ("em", "f1") for reader in ("plain", "pinyin")]
     rows = []
     for system in dict.fromkeys(row.system for row in plain):
-        error_rate = interval_text(cells.get(("plain", system, "cer")))
-        values = [interval_text(cells.get((reader, system, metric))) for metric, reader in scores]
+        error_rate = format_interval(cells.get(("plain", system, "cer")))
+        values = [format_interval(cells.get((reader, system, metric))) for metric, reader in scores]
         gain = gains.get(f"{system} (pinyin)")
-        gain_text = f"{interval_text(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
+        gain_text = f"{format_interval(gain, '+')}, {gain['p_holm']:.3f}" if gain else "–"
         rows.append((system, error_rate, *values, gain_text))
     heads = (f"{metric.upper()}, {READERS[reader]}" for metric, reader in scores)
     columns = ("what is read", "CER", *heads, "gain in F1, p (Holm)")
-    note = f"Percent. {rows_sentence([*plain, *pinyin])}"
+    note = f"Percent. {describe_rows([*plain, *pinyin])}"
     return Table("Errors of the recogniser, simulated", columns, tuple(rows), note)
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from speechssl.artifacts import write_json
-from speechssl.results import Table, interval_text
-from speechssl.stats import BootstrapUnits, Interval, mean_interval, ratio_interval
+from speechssl.results import Table, format_interval
+from speechssl.stats import BootstrapUnits, Interval, estimate_mean, estimate_ratio
 
 MANDARIN = ("all", "last")  # readers that learned from Mandarin questions
 BOUNDS = (0.0, 0.1, 0.2, 0.3, 2.0)  # CER of a passage
@@ -33,12 +33,12 @@ def measure(scores: pd.DataFrame, system: str) -> list[Interval | None]:
     """Return EM, F1 and CER, in percent. CER counts every passage once; the system `text`, which
     reads what was spoken, has none."""
     units = group_by_article(scores)
-    em, f1 = (mean_interval(scores[metric], units).percent for metric in ("em", "f1"))
+    em, f1 = (estimate_mean(scores[metric], units).percent for metric in ("em", "f1"))
     if system == "text":
         return [em, f1, None]
     passages = scores.drop_duplicates("passage")
     errors, characters = passages["passage_errors"], passages["passage_words"]
-    return [em, f1, ratio_interval(errors, characters, group_by_article(passages)).percent]
+    return [em, f1, estimate_ratio(errors, characters, group_by_article(passages)).percent]
 
 
 def select_parts(scores: pd.DataFrame, system: str, known: set[str]) -> dict[str, pd.DataFrame]:
@@ -64,7 +64,7 @@ def main(exp: Path) -> None:
         system = name.partition("~")[0]  # without the name of a shift
         known_to_reader = known if reader in MANDARIN else set()
         for label, scores in select_parts(pd.read_parquet(path), system, known_to_reader).items():
-            cells = map(interval_text, measure(scores, system))
+            cells = map(format_interval, measure(scores, system))
             rows.append((reader, split, label, str(len(scores)), *cells))
     columns = ("reader", "read", "part", "questions", "EM", "F1", "CER")
     note = (

@@ -146,7 +146,7 @@ def fit(out: Path, systems: list[str]) -> None:
         check = format_percent(predict_score(xs[:-1], scores[:-1], xs[-1]))
         notes.append(f"The line through the smaller parts alone gives {check} for all.")
     notes += [
-        drawn_sentence([("FF1", scores[0].unit, scores[0].groups)]),
+        describe_drawn([("FF1", scores[0].unit, scores[0].groups)]),
         "They do not draw the training (one seed) and take the line for granted.",
         f"Training: {read_synthetic_note(out / 'train')}",
         f"Dev: {read_synthetic_note(out / 'dev')}",
@@ -170,7 +170,7 @@ def check_alike(systems: list[str], cards: Iterable[dict], parts: list[Part]) ->
 
 
 def format_percent(score: Estimate, sign: str = "") -> str:
-    return interval_text(score.interval.percent, sign)
+    return format_interval(score.interval.percent, sign)
 
 
 def draw(

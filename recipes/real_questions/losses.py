@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-from speechssl.data.records import Corpus, load_corpus, passage_units
+from speechssl.data.records import Corpus, choose_groups, load_corpus
 from speechssl.eval.predict import read_predictions
 from speechssl.metrics import token_f1
-from speechssl.results import Table, interval_text
-from speechssl.stats import paired_difference
+from speechssl.results import Table, format_interval
+from speechssl.stats import estimate_difference
 from speechssl.text import spell_letters
 
 COLUMNS = (
@@ -100,11 +100,11 @@ def make_row(
         respelt_scores.append(100 * token_f1(" ".join(respelt), gold, corpus.language))
         cascade_scores.append(100 * token_f1(cascade_answer, gold, corpus.language))
     passages = [question.passage for question in corpus.answerable]
-    units = passage_units(corpus, passages, [question.id for question in corpus.answerable])
-    spelling_loss = paired_difference(respelt_scores, true_scores, units)
-    reading_loss = paired_difference(cascade_scores, respelt_scores, units)
+    units = choose_groups(corpus, passages, [question.id for question in corpus.answerable])
+    spelling_loss = estimate_difference(respelt_scores, true_scores, units)
+    reading_loss = estimate_difference(cascade_scores, respelt_scores, units)
     means = [sum(s) / len(s) for s in (true_scores, respelt_scores, cascade_scores)]
-    losses = [interval_text(loss.interval, "+") for loss in (spelling_loss, reading_loss)]
+    losses = [format_interval(loss.interval, "+") for loss in (spelling_loss, reading_loss)]
     return system, condition, *(f"{mean:.1f}" for mean in means), *losses
 
 

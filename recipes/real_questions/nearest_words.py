@@ -67,7 +67,7 @@ def measure(o: NearestWords) -> None:
     data = load_corpus(o.corpus, o.split)
     recordings, voices = [], []
     for passage in list(data.passages.values())[: o.passages]:
-        runs = extractor.units(read_audio(data.path(passage)))
+        runs = extractor.extract(read_audio(data.path(passage)))
         recordings.append(find_word_units(passage, runs, extractor.grid, teacher.codec))
         voices.append(passage.speaker)
     ranks, numbers = rank_words(model, layout, teacher.layout, recordings, o.words)
@@ -106,7 +106,7 @@ def rank_words(
             if len(window.word_pieces) == 0:
                 continue
             batch = collate_words([(NO_QUESTION, window)], layout, text_layout)
-            (student_vectors,), (teacher_vectors,) = model.vectors(batch)
+            (student_vectors,), (teacher_vectors,) = model.embed_words(batch)
             student.append(student_vectors)
             teacher.append(teacher_vectors)
             recording_of += [number] * len(window.word_pieces)

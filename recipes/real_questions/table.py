@@ -12,10 +12,10 @@ from speechssl.data.records import read_synthetic_note
 from speechssl.results import (
     Row,
     Table,
-    condition_name,
-    interval_text,
+    describe_rows,
+    format_interval,
+    name_condition,
     read_rows,
-    rows_sentence,
 )
 
 METRICS = ("wer", "ff1", "aos", "em", "f1")
@@ -45,14 +45,14 @@ def main(out: Path) -> None:
         rows = read_rows(out / folder / "results.jsonl")
         systems = {}  # (system, condition), each once
         for row in rows:
-            condition = condition_name(row.condition, row.snr_db)
+            condition = name_condition(row.condition, row.snr_db)
             systems[row.system, condition] = None
             cells[folder, row.system, condition, row.metric] = row
         for system, condition in systems:
-            values = [interval_text(cells.get((folder, system, condition, m))) for m in METRICS]
+            values = [format_interval(cells.get((folder, system, condition, m))) for m in METRICS]
             published = PUBLISHED.get(system, "–") if folder == "on-dev" else ""
             lines.append((articles, system, condition, *values, published))
-        if sentence := rows_sentence(rows):
+        if sentence := describe_rows(rows):
             notes.append(f"{articles}: {sentence}")
     notes += [f"{split}: {read_synthetic_note(out / split)}" for split in ("train", "dev", "test")]
     heads = [metric.upper() for metric in METRICS]

@@ -33,8 +33,8 @@ from speechssl.artifacts import read_json
 from speechssl.errors import InputError
 from speechssl.eval.degradation import draw_together
 from speechssl.eval.predict import read_items
-from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.stats import Estimate, ItemScore, combine_estimates, mean_estimate
+from speechssl.results import Table, describe_drawn, format_interval
+from speechssl.stats import Estimate, ItemScore, average_estimates, combine_estimates
 
 TASKS = ("ks acc", "ic acc", "sid acc", "style acc", "dual ff1")  # whose mean decides
 UED = "units unit_error"
@@ -99,7 +99,7 @@ def read_scores(exp: Path) -> Scores:
 def average_tasks(arm: str, condition: str, scores: Scores) -> Estimate:
     """Return the mean over the tasks of TASKS that were evaluated."""
     evaluated = {cell.task for cell in scores}
-    return mean_estimate(
+    return average_estimates(
         [scores[Cell(arm, task, condition)] for task in TASKS if task in evaluated]
     )
 
@@ -158,7 +158,7 @@ def make_table(arms: Sequence[Arm], sections: Mapping[str, Any], exp: Path) -> T
         pairs = (*arm.pairs.values(), (arm.clean, arm.noisy))
         cells = (f"{clean:.1f} · {noisy:.1f}" for clean, noisy in pairs)
         name = f"**{arm.name}**" if arm is chosen else arm.name
-        difference = interval_text(arm.difference.interval if arm.difference else None, "+")
+        difference = format_interval(arm.difference.interval if arm.difference else None, "+")
         change = describe_change(arm.name, sections, exp)
         rows.append((name, change, *cells, difference, f"{arm.ued:.1f}"))
     verdict = f"No arm is at most {GREATEST_LOSS:g} point below the start in clean speech."
@@ -176,7 +176,7 @@ def main(exp: Path, config: Path) -> None:
     names = sorted({cell.arm for cell in scores}, key=order.index)
     arms = [summarise_arm(name, scores) for name in names]
     print(make_table(arms, sections, exp).markdown)
-    print(drawn_sentence((cell.task, e.unit, e.groups) for cell, e in scores.items()))
+    print(describe_drawn((cell.task, e.unit, e.groups) for cell, e in scores.items()))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from tables import lay_out_means, read_scores, table_of_scores
 
 from speechssl.artifacts import read_json, write_json, write_text
 from speechssl.data.superb import SPLITS
-from speechssl.results import LOWER_IS_BETTER, Table, drawn_sentence
+from speechssl.results import LOWER_IS_BETTER, Table, describe_drawn
 
 COLUMNS = {  # beginning of an arm's folder -> its column of the lecture
     "clean": "head on clean speech, encoder frozen",
@@ -132,7 +132,7 @@ def print_table(out: Path) -> None:
         encoder = scores.encoder.iloc[0]
         lines.append((f"{column} (`{encoder}`)", *means.loc[encoder]))
     table = Table("Downstream, clean · seen · unseen", ("", *means.columns), tuple(lines))
-    drawn = drawn_sentence(zip(all_scores.task, all_scores.drawn, all_scores.groups, strict=True))
+    drawn = describe_drawn(zip(all_scores.task, all_scores.drawn, all_scores.groups, strict=True))
     print("", table.markdown, table_of_scores(all_scores).markdown, drawn, sep="\n\n")
 
 

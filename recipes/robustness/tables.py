@@ -17,7 +17,7 @@ from typing import Any
 import pandas
 
 from speechssl.artifacts import read_json
-from speechssl.results import Table, interval_text, read_rows, read_table, table_of
+from speechssl.results import Table, format_interval, make_table, read_rows, read_table
 
 SNR = 5.0  # dB, of the noise in targets and tables of scores
 GROUPS = ["clean", "seen", "unseen"]  # of conditions: "seen-..." noise was trained on
@@ -45,7 +45,7 @@ def read_scores(path: Path, skip: tuple[str, ...] = ()) -> pandas.DataFrame:
     scores = read_table(rows)
     scores["what"] = [f"{row.name} {row.metric}" for row in rows]
     scores["group"] = [row.condition.split("-")[0] for row in rows]  # "seen" of "seen-m+g+r"
-    scores["text"] = [interval_text(row) for row in rows]
+    scores["text"] = [format_interval(row) for row in rows]
     return scores
 
 
@@ -110,7 +110,7 @@ def make_clean_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
     worst = []
     for of_encoder in values["clean"]:
         task = of_encoder["worst"]
-        worst.append(f"{task['task']}: {interval_text(task, '+')}")
+        worst.append(f"{task['task']}: {format_interval(task, '+')}")
     return [
         lay_out_row(target, collect_gains(values), encoders, "+"),
         ("and the worst task", *worst),
@@ -166,7 +166,7 @@ def lay_out_row(
     target: str, intervals: Mapping[str, Any], encoders: Sequence[str], sign: str = ""
 ) -> TargetRow:
     """Return the row of a target: its name, and the interval of every encoder in their order."""
-    return target, *(interval_text(intervals.get(encoder), sign) for encoder in encoders)
+    return target, *(format_interval(intervals.get(encoder), sign) for encoder in encoders)
 
 
 def print_tables(exp: Path, title: str) -> None:
@@ -183,7 +183,7 @@ def print_tables(exp: Path, title: str) -> None:
         make_targets(values, control).markdown,
     ]
     print(f"\n## {title}\n", *tables, sep="\n\n")
-    for table in map(table_of, values["tables"]):
+    for table in map(make_table, values["tables"]):
         if table.title.startswith("Loss in noise"):  # of speechssl.eval.degradation
             print(f"\n{table.markdown}")
 

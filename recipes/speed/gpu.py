@@ -151,7 +151,7 @@ def time_extraction(bench: Bench) -> None:
         model = load_checkpoint(bench.path).model
         grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
         engine = TorchEngine(model, "bf16", str(bench.device))
-        return lambda: engine.features(waves, config.num_hidden_layers, grid)
+        return lambda: engine.compute_features(waves, config.num_hidden_layers, grid)
 
     contenders: Contenders = {
         "transformers bf16, eager attention": partial(load_transformers, "eager", False),

@@ -43,7 +43,7 @@ def encode(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
     for path in paths:
         samples = read_audio(path)
         frames = sum(len(piece) for piece in encoder.stream(samples, encoder.layers))
-        assert frames == encoder.grid.frames(len(samples)), "frames were lost"
+        assert frames == encoder.grid.count_frames(len(samples)), "frames were lost"
     print(json.dumps({"seconds": time.perf_counter() - start, "gb": peak_memory()}))
 
 

@@ -24,7 +24,7 @@ from encoders import measure_product_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.hubert import training_states
+from speechssl.encoders.hubert import compute_states
 
 # called with a model, (B, N) samples and (B, T) mask; returns the output of the convolutions
 # (B, T, C) and of the last layer (B, T, D)
@@ -49,7 +49,7 @@ def run_speechssl(
     model: Any, samples: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the `Forward` by speechssl's modules."""
-    features, layers = training_states(model, samples, mask)
+    features, layers = compute_states(model, samples, mask)
     last = layers[-1]
     if model.config.do_stable_layer_norm:
         last = model.encoder.layer_norm(last)

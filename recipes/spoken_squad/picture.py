@@ -57,7 +57,7 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         ax.set(xlabel="word error rate of the transcripts (%)", ylabel="% of questions")
         ax.set(xlim=(-2, recognised[-1][0] * 1.2 + 5), ylim=(0, 105))
         figure.legend(loc="outside upper left", ncols=3, fontsize=8)
-        with replacing(exp / "f1-wer.png") as temporary:
+        with replace_file(exp / "f1-wer.png") as temporary:
             figure.savefig(temporary, dpi=150, format="png")
     return exp / "f1-wer.png"
 

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json
-from speechssl.results import Row, Table, interval_text, read_rows, rows_sentence
+from speechssl.results import Row, Table, describe_rows, format_interval, read_rows
 
 # test set -> word error rate in percent, as published; it is measured where the text is known
 PUBLISHED_WER = {"test": 22.7, "test-wer44": 44.2, "test-wer54": 54.8}
@@ -46,7 +46,7 @@ def make_lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
     for split, rows in read_clean_rows(exp, splits).items():
         for system in dict.fromkeys(system for system, _ in rows):
             published = ceiling = "–"
-            measured = interval_text(rows.get((system, "wer")))
+            measured = format_interval(rows.get((system, "wer")))
             if system == "text":
                 measured = "–"  # it reads no transcript
             if system == "cascade-given":  # it reads the transcripts of the corpus
@@ -54,14 +54,14 @@ def make_lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
                     published = f"{PUBLISHED_WER[split]:.1f}"
                 if "answer_in_context" in facts[split]:
                     ceiling = f"{100 * facts[split]['answer_in_context']:.1f}"
-            scores = [interval_text(rows.get((system, metric))) for metric in ("em", "f1")]
+            scores = [format_interval(rows.get((system, metric))) for metric in ("em", "f1")]
             lines.append((split, system, published, measured, ceiling, *scores))
     return lines
 
 
 def main(exp: Path, splits: list[str]) -> None:
     rows = chain.from_iterable(read_evaluated(exp, splits).values())
-    print(Table("", COLUMNS, tuple(make_lines(exp, splits)), rows_sentence(rows)).markdown)
+    print(Table("", COLUMNS, tuple(make_lines(exp, splits)), describe_rows(rows)).markdown)
 
 
 if __name__ == "__main__":

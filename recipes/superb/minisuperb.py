@@ -28,8 +28,8 @@ import numpy as np
 import yaml
 from scipy import signal
 
-from speechssl.artifacts import CORPUS_RECORD, hash_files, stage, write_lines
-from speechssl.audio import SAMPLE_RATE, header_duration, resample, to_int16, write_flac
+from speechssl.artifacts import CORPUS_RECORD, begin_stage, hash_files, write_lines
+from speechssl.audio import SAMPLE_RATE, read_duration, resample, to_int16, write_flac
 from speechssl.augment import NoiseBank
 from speechssl.cli import script
 from speechssl.data import superb as sets
@@ -39,7 +39,7 @@ from speechssl.data.speech_commands import KEYWORDS
 from speechssl.data.superb import DOCUMENTS, Slot, Trial, Turn, Utterance
 from speechssl.errors import InputError
 from speechssl.options import Count, Share, Whole, argument, option
-from speechssl.signal import active_level, rms_level
+from speechssl.signal import measure_active_level, measure_rms_level
 from speechssl.synth import minisqa
 from speechssl.synth.minisqa import find_split, list_split_voices, split_phrases
 from speechssl.synth.synthesisers import Spoken, Voice, speak, trim_silence
@@ -86,7 +86,7 @@ class PlannedUtterance:
         return Utterance(
             self.id,
             audio,
-            header_duration(folder / audio),
+            read_duration(folder / audio),
             speaker=self.voice.name,
             labels=self.labels,
             text=self.text,
@@ -498,7 +498,7 @@ class Overlap:
     def make(self, folder: Path) -> Utterance:
         first, second = trim_silence(render(self.first)), trim_silence(render(self.second))
         n = min(len(first), len(second))
-        gain = active_level(first[:n]) - self.ratio - active_level(second[:n])
+        gain = measure_active_level(first[:n]) - self.ratio - measure_active_level(second[:n])
         parts = first[:n], np.asarray(second[:n] * 10 ** (gain / 20))
         names = sets.TOGETHER.join((self.first.voice.name, self.second.voice.name))
         return _write_mixture(folder, self.id, parts, 2, names)
@@ -517,7 +517,7 @@ class NoisyUtterance:
     def make(self, folder: Path) -> Utterance:
         clean = render(self.clean)
         noise = NoiseBank.open(self.noise, seed=self.seed).draw(self.id, len(clean)).noise
-        gain = active_level(clean) - self.snr - rms_level(noise)
+        gain = measure_active_level(clean) - self.snr - measure_rms_level(noise)
         parts = clean, noise * 10 ** (gain / 20)
         return _write_mixture(folder, self.id, parts, 1, self.clean.voice.name)
 
@@ -686,8 +686,8 @@ def prepare_set(o: MiniSuperb, task: str, sizes: Mapping[str, int]) -> dict[str,
         name = SHARED_RECORDINGS.get(task)
         if name:
             shared = made_from | {"recordings": name}
-            stack.enter_context(stage(o.out / name, shared, record=CORPUS_RECORD))
-        step = stack.enter_context(stage(out, of_task, record=CORPUS_RECORD))
+            stack.enter_context(begin_stage(o.out / name, shared, record=CORPUS_RECORD))
+        step = stack.enter_context(begin_stage(out, of_task, record=CORPUS_RECORD))
         if step.done:
             return dict(step.card)
         planned: Mapping[str, Sequence[Any]] = plan_set(task, sizes, o.seed)

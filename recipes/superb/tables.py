@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from speechssl.eval.superb import make_superb_tables
-from speechssl.results import Table, markdown, read_rows
+from speechssl.results import Table, format_markdown, read_rows
 
 SNR = 5.0  # dB, of the noise in the tables
 

@@ -27,7 +27,7 @@ from speechssl.dual.model import EncoderInputs
 from speechssl.dual.options import BATCH, DROPOUT, TEXT_ENCODER
 from speechssl.dual.system import run_model
 from speechssl.errors import InputError
-from speechssl.finetuning import train_only, trained_parameters
+from speechssl.finetuning import count_trained, train_only
 from speechssl.options import (
     BERT,
     DEVICE,
@@ -41,8 +41,8 @@ from speechssl.options import (
     option,
 )
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, special_ids, symbol_encoder
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.symbols import ASSIGNMENTS, SPECIALS, embed_symbols, list_specials
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.training import Batch, check_share
 from textside import runs
 from textside.data import find_tokens
@@ -164,7 +164,7 @@ def train_and_answer(
     )
     pairs = zip(test_labels, answer(), strict=True)
     items = {e.id: pair for e, pair in zip(task.splits["test"], pairs, strict=True)}
-    parameters = trained_parameters(model)
+    parameters = count_trained(model)
     return items, {"training": training, "curve": curve, "trained_parameters": parameters}
 
 
@@ -204,7 +204,7 @@ def begin_task(
     count = len(vocabulary) or len(rows) - SPECIALS
     body, table = encoder, nn.Embedding.from_pretrained(rows.clone(), freeze=False)
     if assignment != OWN:
-        body, table = symbol_encoder(encoder, tokenizer, count, assignment, seed)
+        body, table = embed_symbols(encoder, tokenizer, count, assignment, seed)
     elif vocabulary:
         token_ids = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
         table = nn.Embedding.from_pretrained(rows[token_ids], freeze=False)

@@ -16,7 +16,7 @@ import torch
 from speechssl.artifacts import hash_bytes
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, TEXT_ENCODER
-from speechssl.finetuning import train_only, trained_parameters
+from speechssl.finetuning import count_trained, train_only
 from speechssl.options import (
     DEVICE,
     PLAIN,
@@ -114,7 +114,7 @@ def compute(o: Compute) -> None:
         train_model = choose_rate if o.learning_rates else train
         model, details = train_model(puzzle, o, folder)
         items = _score_by_item(score_examples(model, puzzle.draw_test(o.test), o.batch))
-        details |= made_of | {"options": options, "trained_parameters": trained_parameters(model)}
+        details |= made_of | {"options": options, "trained_parameters": count_trained(model)}
         return write_scores(o.results, puzzle.name, "share", o.arm, seed, items, details)
 
     card = run_once(folder, {"task": puzzle.name, "data": data} | made_of, options, make)

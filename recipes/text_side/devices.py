@@ -19,9 +19,9 @@ from speechssl.results import (
     Row,
     Table,
     append_rows,
-    interval_text,
+    format_interval,
+    format_seeds,
     read_rows,
-    seeds_text,
 )
 from textside.options import RESULTS
 from textside.runs import CONDITION, read_answers, read_runs
@@ -137,7 +137,7 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
             )
             rows.append(row)
             cost = costs.setdefault((task, method), Cost())
-            cost.scores[metric] = interval_text(score.interval.percent)
+            cost.scores[metric] = format_interval(score.interval.percent)
     append_rows(o.results / "results.jsonl", rows)
     cards = {"dual": "runs/dual/*/scores.json", "text-qa": "readers/text-*/card.json"}
     for task, pattern in cards.items():
@@ -172,7 +172,7 @@ def add_superb(costs: Costs, folder: Path) -> list[str]:
         seeds.append(row)
         parameters, _ = read_cost(heads[0])
         seconds = tuple(read_cost(path)[1] for path in heads)
-        costs[row.task, method] = Cost({row.metric: seeds_text(seeds)}, parameters, seconds)
+        costs[row.task, method] = Cost({row.metric: format_seeds(seeds)}, parameters, seconds)
     if not measured:
         return []
     tasks = ", ".join(dict.fromkeys(task for task, _ in measured))

@@ -27,7 +27,7 @@ from speechssl.report.figures import (
     shorten,
 )
 from speechssl.report.page import Section, write_page
-from speechssl.results import INK, MUTED, Row, Table, read_rows, table_of
+from speechssl.results import INK, MUTED, Row, Table, make_table, read_rows
 from speechssl.schema import convert
 from textside import published as papers
 from textside.options import RESULTS
@@ -89,7 +89,7 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
     for name in ("text_side", "devices"):
         path = out / f"tables/{name}.json"
         if path.is_file():
-            tables += map(table_of, read_json(path)["tables"])
+            tables += map(make_table, read_json(path)["tables"])
     return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out))
 
 

@@ -19,13 +19,13 @@ from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import check_positions, make_layout, make_unit_encoder
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import train_only, trained_parameters
+from speechssl.finetuning import count_trained, train_only
 from speechssl.metrics import frame_f1
 from speechssl.options import DEVICE, PLAIN, Count, TrainingOptions, argument, group, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.encoders import remove_dropout
-from speechssl.textlm.symbols import special_ids
-from speechssl.timing import interval_of_units
+from speechssl.textlm.symbols import list_specials
+from speechssl.timing import find_interval
 from speechssl.training import check_share
 from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
@@ -91,8 +91,8 @@ def measure_plateau(o: Plateau) -> None:
         )
     folder = run_folder(o.results, TASK, o.arm, seed)
     inputs = {
-        "data": data_hash(o.corpus, qa.split),
-        "scored": data_hash(o.corpus, o.eval_split),
+        "data": hash_data(o.corpus, qa.split),
+        "scored": hash_data(o.corpus, o.eval_split),
         "units": source,
     }
     start = describe_encoder(qa.text_encoder) | {"assignment": o.assignment, "trained": qa.trained}
@@ -132,7 +132,7 @@ def train_and_answer(
             f"{o.corpus} has no answerable question with times and units in {qa.split} or "
             f"{o.eval_split}; prepare it again"
         )
-    layout = make_layout(qa, *special_ids(source.symbols))
+    layout = make_layout(qa, *list_specials(source.symbols))
     layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
     seed = qa.training.seed
     model = SpanModel(*make_unit_encoder(qa.text_encoder, source.symbols, o.assignment, seed))
@@ -150,7 +150,7 @@ def train_and_answer(
         # bf16 where training has it: in fp32 scoring takes longer than training
         spans = Reader(model, layout, bf16=bool(qa.training.bf16)).read(pairs)
         for q, span in zip(questions, spans, strict=True):
-            answer = interval_of_units(source.grid, runs[q.passage], span.first, span.last)
+            answer = find_interval(source.grid, runs[q.passage], span.first, span.last)
             gold = []
             for a in q.answers:
                 if a.start is not None and a.end is not None:
@@ -166,8 +166,8 @@ def train_and_answer(
         model, batches, qa.training, folder / "checkpoints", score, o.eval_every
     )
     items = {name: (1.0, ff1) for name, ff1 in score_questions().items()}
-    units = passage_units(test, [q.passage for q in with_times], [q.id for q in with_times])
-    parameters = trained_parameters(model)
+    units = choose_groups(test, [q.passage for q in with_times], [q.id for q in with_times])
+    parameters = count_trained(model)
     details = {"training": training, "curve": curve, "trained_parameters": parameters}
     return items, units, details
 

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoConfig, BertConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from speechssl.artifacts import replacing, stage
-from speechssl.checkpoints import checkpoint_folder
+from speechssl.artifacts import begin_stage, replace_file
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.cli import script
 from speechssl.dual.options import BATCH, DROPOUT
 from speechssl.errors import InputError
@@ -30,9 +30,9 @@ from speechssl.options import BERT, DEVICE, Count, Portion, TrainingOptions, arg
 from speechssl.processes import is_main, main_first
 from speechssl.textlm import encoders
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.training import check_share, fit
-from speechssl.units.storage import load_units, units_card
+from speechssl.units.storage import load_units, read_units_card
 from textside import objectives
 from textside.data import (
     OF_TEXT,
@@ -164,7 +164,7 @@ def pretrain_text(o: PretrainText) -> None:
     names = {name: value and "/".join(Path(value).parts[-2:]) for name, value in places.items()}
     options = keep_decisive(o) | names
     folder = o.out / "encoder"
-    with stage(o.out, data.inputs, options, grows="options.training.steps") as step:
+    with begin_stage(o.out, data.inputs, options, grows="options.training.steps") as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             causal = o.objective == objectives.CAUSAL
@@ -209,7 +209,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
         batches = objectives.PretrainingBatches(
             choose_source(o, data, tokenizer),
             o.objective,
-            (*special_tokens(tokenizer), tokenizer.mask_token_id),
+            (*find_special_tokens(tokenizer), tokenizer.mask_token_id),
             list_plain_ids(tokenizer),
             o.batch,
             o.length,
@@ -229,7 +229,7 @@ def train_encoder(o: PretrainText, data: Data) -> dict[str, Any]:
 def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
     """Train a GPT-2, write it with its tokeniser, and return the details of the training."""
     tokenizer = choose_vocabulary(o, data)
-    cls, sep, pad = special_tokens(tokenizer)
+    cls, sep, pad = find_special_tokens(tokenizer)
     sizes = o.layers, o.width, o.heads, max(o.positions, o.length)
     encoder = objectives.make_gpt2(len(tokenizer), *sizes)
     objectives.set_rows(
@@ -254,7 +254,7 @@ def train_causal(o: PretrainText, data: Data) -> dict[str, Any]:
 def save_head(head: nn.Module, file: Path) -> None:
     """Write the head that predicts tokens, for `translate.py`."""
     file.parent.mkdir(exist_ok=True)
-    with replacing(file) as temporary:
+    with replace_file(file) as temporary:
         save_file({name: x.cpu().contiguous() for name, x in head.state_dict().items()}, temporary)
 
 
@@ -274,7 +274,7 @@ def read_data(o: PretrainText) -> Data:
     if o.data == UNITS:
         for name, place in (("units", o.units), ("second_units", o.second_units)):
             if place:
-                inputs[name] = [part["hash"] for part in units_card(place / SPLIT)["parts"]]
+                inputs[name] = [part["hash"] for part in read_units_card(place / SPLIT)["parts"]]
     for name in ("start", "tokenizer"):
         if getattr(o, name):
             inputs[name] = describe_encoder(getattr(o, name))
@@ -294,7 +294,7 @@ def choose_source(
         return mix_sources([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
-        count = int(units_card(folders[0])["K"])
+        count = int(read_units_card(folders[0])["K"])
         tokens = np.array(assign_tokens(tokenizer, count, "most-frequent", seed), np.int64)
         sources = []
         for folder in folders:
@@ -347,10 +347,10 @@ class RandomCrops:
 def make_random_encoder(o: PretrainText, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """Make an encoder with random weights. Raises InputError for a --like or sizes that make no
     encoder."""
-    size, pad = len(tokenizer), special_tokens(tokenizer)[2]
+    size, pad = len(tokenizer), find_special_tokens(tokenizer)[2]
     try:
         if o.like:
-            values = encoders.read_text_config(checkpoint_folder(o.like, "text encoder")).to_dict()
+            values = encoders.read_text_config(fetch_checkpoint(o.like, "text encoder")).to_dict()
             values |= {"vocab_size": size, "pad_token_id": pad}
             values.pop("_name_or_path", None)
         else:

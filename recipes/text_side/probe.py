@@ -18,7 +18,7 @@ from speechssl.cli import script
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DEVICE, Count, Whole, argument, option
 from speechssl.stats import BootstrapUnits
-from speechssl.units.storage import iterate_units, load_units, units_card
+from speechssl.units.storage import iterate_units, load_units, read_units_card
 from spoken_words import SpokenWord, WordsWithUnits, read_spoken_words
 from textside.lm import BIGRAM, Bigram, Model, check_codebook, load_unit_lm, read_utterances
 from textside.options import ARM, RESULTS
@@ -81,7 +81,7 @@ def probe(o: Probe) -> None:
         items[u.id] = float(len(log_probs)), -float(log_probs.sum())
     recordings = BootstrapUnits("recording", tuple((name,) for name in items))
     write_test(o, PERPLEXITY, items, recordings, seed, details)
-    check_codebook(units_card(o.word_units), card, o.word_units)
+    check_codebook(read_units_card(o.word_units), card, o.word_units)
     spoken_words = read_words_with_units(o.spoken_words, o.word_units)
     tests = {  # task -> items, and the word of every item, which the bootstrap draws
         SPOT_THE_WORD: spot_the_word(lm, spoken_words),
@@ -104,7 +104,7 @@ def load_model(o: Probe) -> tuple[Model, dict[str, Any], dict[str, Any]]:
     """Return a model, the card of the units that it knows, and the details that cards of its scores
     have."""
     if o.model == BIGRAM:
-        card = units_card(o.units / "train")
+        card = read_units_card(o.units / "train")
         recordings = [u.runs.units for u in iterate_units(o.units / "train")]
         details = {"model": BIGRAM, "units": card["made_from"]}
         return Bigram(recordings, int(card["K"])), card, details

@@ -22,13 +22,13 @@ from tqdm import tqdm
 from speechssl.artifacts import write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus, read_lines
+from speechssl.data.records import hash_data, load_corpus, read_lines
 from speechssl.errors import InputError
 from speechssl.options import Count, argument, option
 from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.synthesisers import Voice, pronounce, speak_phones, trim_silence
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.symbols import plain_words
+from speechssl.textlm.symbols import list_words
 from textside.runs import run_once
 
 
@@ -193,7 +193,7 @@ def make_spoken_words(o: SpokenWords) -> None:
     if o.voices > len(voices):
         raise InputError(f"no training set lacks more voices; give --voices {len(voices)} at most")
     voices = voices[: o.voices]
-    inputs = {"data": data_hash(o.corpus, o.split), "avoid": o.avoid}
+    inputs = {"data": hash_data(o.corpus, o.split), "avoid": o.avoid}
     options = {"words": o.words, "voices": o.voices, "phones": o.phones}
 
     def make() -> dict[str, Any]:
@@ -223,7 +223,7 @@ def count_words(corpus: Path, split: str) -> Counter[str]:
 def list_real_words(encoder: str) -> list[str]:
     """List the words of the vocabulary of a text encoder."""
     _, tokenizer = load_text_encoder(encoder)
-    tokens = tokenizer.convert_ids_to_tokens(plain_words(tokenizer))
+    tokens = tokenizer.convert_ids_to_tokens(list_words(tokenizer))
     return [token.lstrip("Ġ▁") for token in tokens]
 
 

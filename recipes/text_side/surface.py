@@ -26,7 +26,7 @@ from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import make_text_examples, make_untrained_model
 from speechssl.checkpoints import hash_checkpoint
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import hash_data, load_corpus
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
@@ -38,7 +38,7 @@ from speechssl.dual.model import SpanModel, drop_pooler, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.train import make_unit_encoder
 from speechssl.errors import InputError
-from speechssl.finetuning import add_modules, added_modules
+from speechssl.finetuning import add_modules, find_added_modules
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
 from speechssl.stats import BootstrapUnits
 from speechssl.textlm.layers import SHIFT, load_shift
@@ -108,7 +108,7 @@ def measure_surface(o: Surface) -> None:
     split, seed = str(card["options"]["split"]), int(card["options"]["training"]["seed"])
     splits = (split, o.eval_split)
     inputs: dict[str, Any] = {"reader": card["weights"]}
-    inputs["data"] = [data_hash(o.corpus, name) for name in splits]
+    inputs["data"] = [hash_data(o.corpus, name) for name in splits]
     if o.units is not None:
         inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)

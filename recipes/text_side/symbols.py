@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, write_json, write_lines
 from speechssl.cli import script
-from speechssl.errors import InputError, MissingExtra, first_line, report_set_aside
+from speechssl.errors import InputError, MissingExtra, cut_error, report_set_aside
 from speechssl.options import Count, Whole, argument, option
 from textside.runs import keep_decisive, run_once
 
@@ -192,7 +192,7 @@ def read_excerpts(path: Path) -> list[SymbolExample]:
     try:
         notes = converter.parse(path).flatten().notes
     except Exception as error:  # each format has its own error
-        report_set_aside({path.name: first_line(error)}, "the task composer", "score")
+        report_set_aside({path.name: cut_error(error)}, "the task composer", "score")
         return []
     pitches: set[tuple[float, int]] = set()
     for note in notes:

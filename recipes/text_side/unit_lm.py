@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from speechssl.artifacts import read_json, stage
+from speechssl.artifacts import begin_stage, read_json
 from speechssl.cli import script
 from speechssl.dual.options import BATCH
 from speechssl.options import BERT, DEVICE, Count, TrainingOptions, Whole, argument, group, option
 from speechssl.processes import is_main, main_first
-from speechssl.textlm.encoders import longest_sequence, remove_dropout
+from speechssl.textlm.encoders import count_positions, remove_dropout
 from speechssl.training import check_share
-from speechssl.units.storage import load_units, units_card
+from speechssl.units.storage import load_units, read_units_card
 from textside.lm import WHAT, UnitLm, check_codebook
 from textside.objectives import (
     CausalBatches,
@@ -84,8 +84,8 @@ def train_unit_lm(o: TrainUnitLm) -> None:
     longer than its positions, or an `o.out` that was made from other inputs.
     """
     check_share(o.batch)
-    card = units_card(o.units / o.split)
-    scored = units_card(o.units / o.eval_split)
+    card = read_units_card(o.units / o.split)
+    scored = read_units_card(o.units / o.eval_split)
     check_codebook(scored, card, o.units / o.eval_split)
     identity = describe_encoder(o.start)
     inputs = {
@@ -95,7 +95,7 @@ def train_unit_lm(o: TrainUnitLm) -> None:
         "start": identity,
     }
     options = keep_decisive(o) | {"start": identity["encoder"]}
-    with stage(o.out, inputs, options) as step:
+    with begin_stage(o.out, inputs, options) as step:
         if not step.done:
             facts = {name: card[name] for name in ("K", "codebooks")} | {"units": card["made_from"]}
             trained = _train(o, int(card["K"]))
@@ -121,7 +121,7 @@ def _train(o: TrainUnitLm, symbols: int) -> dict[str, Any]:
     held_out = [runs.units for runs in load_units(o.units / o.eval_split).values()]
 
     def measure_perplexity() -> float:
-        lm = UnitLm(trained, symbols, longest_sequence(model) or o.length, window=o.length)
+        lm = UnitLm(trained, symbols, count_positions(model) or o.length, window=o.length)
         scores = lm.log_probs(held_out)
         trained.train()
         return float(np.exp(-np.concatenate(scores).mean()))

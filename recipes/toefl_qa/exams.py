@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
-from speechssl.data.records import Passage, Question, data_hash, write_records
+from speechssl.data.records import Passage, Question, hash_data, write_records
 from speechssl.errors import InputError
 
 SPLITS = ("train", "dev")
@@ -80,7 +80,7 @@ def main(dream: Path, mctest: Path, out: Path) -> None:
         write_records(out / split / "passages.jsonl", passages)
         write_records(out / split / "questions.jsonl", questions)
         print(f"{out / split}: {len(passages)} passages, {len(questions)} questions")
-    hashes = {split: data_hash(out, split) for split in SPLITS}
+    hashes = {split: hash_data(out, split) for split in SPLITS}
     write_json(
         out / "card.json", {"corpus": "DREAM, MCTest", "licence": LICENCE, "manifests": hashes}
     )

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
-from speechssl.results import Row, Table, interval_text, read_rows, rows_sentence
+from speechssl.results import Row, Table, describe_rows, format_interval, read_rows
 
 ARMS = {
     "minilm": "nothing: all-MiniLM-L6-v2",
@@ -33,10 +33,10 @@ def main(folder: Path) -> None:
         for system in dict.fromkeys(row.system for row in rows):
             name = label if system == "text" else system
             scores = {row.metric: row for row in rows if row.system == system}
-            line = (name, *(interval_text(scores.get(metric)) for metric in METRICS))
+            line = (name, *(format_interval(scores.get(metric)) for metric in METRICS))
             lines.append(line)
     columns = ("learnt before", "set accuracy", "accuracy")
-    table = Table("TOEFL-QA as text", columns, tuple(lines), f"Percent. {rows_sentence(read)}")
+    table = Table("TOEFL-QA as text", columns, tuple(lines), f"Percent. {describe_rows(read)}")
     write_json(folder / "table.json", table.values)
     print(table.markdown)
 

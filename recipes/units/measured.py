@@ -11,14 +11,21 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from speechssl.results import Row, Table, condition_name, interval_text, markdown, read_rows
+from speechssl.results import (
+    Row,
+    Table,
+    format_interval,
+    format_markdown,
+    name_condition,
+    read_rows,
+)
 
 METRICS = {"ff1": "FF1", "aos": "AOS", "wer": "WER"}
 
 
 def name_column(name: str, row: Row) -> str:
     """Name a column: "pink 5 dB", "festival", "festival, pink 5 dB"."""
-    condition = condition_name(row.condition, row.snr_db)
+    condition = name_condition(row.condition, row.snr_db)
     if not name:
         return condition
     return name if condition == "clean" else f"{name}, {condition}"
@@ -31,7 +38,7 @@ def make_metric_table(title: str, rows: dict[tuple[str, str], Row]) -> Table:
     columns = dict.fromkeys(column for _, column in rows)
     lines = []
     for system in systems:
-        lines.append((system, *(interval_text(rows.get((system, name))) for name in columns)))
+        lines.append((system, *(format_interval(rows.get((system, name))) for name in columns)))
     systems_of: dict[str, list[str]] = defaultdict(list)  # text about a size -> systems
     for (system, column), row in rows.items():
         systems_of[f"{row.n} of {column}, drawn by {row.groups} x {row.drawn}"].append(system)
@@ -48,7 +55,7 @@ def main(folders: list[str]) -> None:
             if row.metric in METRICS:
                 by_metric[row.metric][row.name, name_column(name, row)] = row
     tables = [make_metric_table(METRICS[name], rows) for name, rows in by_metric.items() if rows]
-    print(markdown(tables))
+    print(format_markdown(tables))
 
 
 if __name__ == "__main__":

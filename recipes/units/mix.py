@@ -26,7 +26,7 @@ from speechssl.artifacts import read_json, write_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.prepare import run_parallel
-from speechssl.data.records import Corpus, Passage, Question, data_hash, load_corpus, write_records
+from speechssl.data.records import Corpus, Passage, Question, hash_data, load_corpus, write_records
 
 Job = tuple[Path, Path, str, Namespace]  # of `distort_recording`
 
@@ -141,7 +141,7 @@ def main(options: Namespace) -> None:
         card["licence"] = options.licence
     else:
         card |= join_cards(cards, "licence", "; ")
-    card["manifests"] = {options.split: data_hash(out, options.split)}
+    card["manifests"] = {options.split: hash_data(out, options.split)}
     write_json(out / "card.json", card)
     print(f"{out}: {len(passages)} passages, {len(questions)} questions of {len(cards)} corpora")
 

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
 from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, report_set_aside
-from speechssl.signal import speech_level
+from speechssl.signal import measure_level
 
 LEVEL = -26  # dB of the full scale, of the speech in every recording
 PAUSES = (0.1, 0.4)  # seconds
@@ -42,7 +42,7 @@ def pack(options: Namespace, sources: Sequence[Path]) -> None:
         except InputError as error:
             failed[sources[number].name] = str(error)
             continue
-        level = speech_level(samples)
+        level = measure_level(samples)
         if not np.isfinite(level):  # nothing but silence
             continue
         samples = samples * np.float32(10 ** ((LEVEL - level) / 20))

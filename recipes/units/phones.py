@@ -10,9 +10,9 @@ them, and an encoder can learn to hear them in noise (`pretrain phones`).
 import sys
 from pathlib import Path
 
-from speechssl.units.fit import phone_codebook
+from speechssl.units.fit import make_phone_codebook
 
 if __name__ == "__main__":
-    codebook = phone_codebook()
+    codebook = make_phone_codebook()
     codebook.save(Path(sys.argv[1]))
     print(f"{sys.argv[1]}: K = {codebook.size}, {codebook.hash}")

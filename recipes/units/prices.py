@@ -10,7 +10,7 @@ from typing import Any
 from speechssl.artifacts import write_json
 from speechssl.cli import script
 from speechssl.options import Weight, option
-from speechssl.results import Table, condition_name
+from speechssl.results import Table, name_condition
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
 
@@ -63,7 +63,7 @@ def make_table(rows: list[dict[str, Any]]) -> Table:
                 f"{pair['same_text_distance']:.2f}, {pair['same_text_auc']:.2f}"
             )
         for line in row.get("stability", []):
-            heading = f"UED, {condition_name(line['condition'], line['snr_db'])}"
+            heading = f"UED, {name_condition(line['condition'], line['snr_db'])}"
             cells[heading] = f"{line['unit_edit_distance']:.2f}"
         lines.append(cells)
     return Table("", tuple(lines[0]), tuple(tuple(cells.values()) for cells in lines))

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from speechssl.artifacts import read_json, replacing, write_json
-from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.artifacts import read_json, replace_file, write_json
+from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import dequantise, quantise
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 from speechssl.units.codebook import load_codebook
 
 SAME_TEXT = ("same_text_auc", "same_text_distance")
@@ -40,7 +40,7 @@ def read_scores(path: Path) -> dict[str, Any]:
         same_text = {name: measures[name] for name in (*SAME_TEXT, "pnmi") if name in measures}
     distances = {}  # by condition
     for row in measures.get("stability", []):
-        condition = condition_name(row["condition"], row.get("snr_db"))
+        condition = name_condition(row["condition"], row.get("snr_db"))
         distances[condition] = row["unit_edit_distance"]
     return {"same_text": same_text, "unit_edit_distance": distances}
 

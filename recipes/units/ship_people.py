@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from ship import print_size, read_scores, save_weights
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.encoders.load import file_hashes, load_encoder
+from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import quantise
 from speechssl.units.codebook import load_codebook
 
@@ -50,7 +50,7 @@ def main(exp: Path, out: Path) -> None:
     spectrum = {name: weights.pop(name) for name in SPECTRUM}
     save_weights(quantise(weights, kernels=True) | spectrum, encoder)
     card = read_json(student / "encoder/card.json") | FACTS
-    write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": file_hashes(encoder)})
+    write_json(encoder / "card.json", card | {"corpus": CORPUS, "files": hash_folder(encoder)})
     scores = {}
     for path in sorted((exp / "quality").glob("student-on-*.json")):
         measured_on = path.name.removeprefix("student-on-").removesuffix(".json")

@@ -120,7 +120,7 @@ def make_answers_table(exp: Path) -> Table:
             name = condition_name(row.condition, row.snr_db)
             if path.parent.parent.name == "answers-festival":
                 name = "festival"
-            answers[path.parent.name][name] = interval_text(row)
+            answers[path.parent.name][name] = format_interval(row)
     heads = list(dict.fromkeys(name for row in answers.values() for name in row))
     lines = []
     for arm, row in answers.items():

@@ -21,7 +21,7 @@ import numpy as np
 
 from speechssl import signal
 from speechssl.artifacts import write_lines
-from speechssl.audio import SAMPLE_RATE, header_duration, to_int16
+from speechssl.audio import SAMPLE_RATE, read_duration, to_int16
 from speechssl.augment.noise import (
     SHARES,
     DrawnNoise,
@@ -99,7 +99,7 @@ class Condition:
         if self.name == "chain":
             return " + ".join(step.short for step in self.steps)
         if self.name == "noise":
-            return _noise_name(self.kind)
+            return _name_noise(self.kind)
         return "reverb" if self.values == (RT60,) and self.name == "reverb" else self.label
 
     @property
@@ -108,7 +108,7 @@ class Condition:
         if self.name == "chain":
             return " + ".join(step.label for step in self.steps)
         label, _ = SPELLINGS[self.name]
-        return label.format(*self.values, kind=self.kind, stem=_noise_name(self.kind))
+        return label.format(*self.values, kind=self.kind, stem=_name_noise(self.kind))
 
     @property
     def text(self) -> str:
@@ -120,7 +120,7 @@ class Condition:
         return text.format(*exact, kind=self.kind)
 
 
-def _noise_name(kind: str) -> str:
+def _name_noise(kind: str) -> str:
     """Return the name of a noise in tables: "pink", "kitchen" for kitchen.wav, or "fsd50k" for
     fsd50k=PATH."""
     name, equals, _ = kind.partition("=")
@@ -130,7 +130,7 @@ def _noise_name(kind: str) -> str:
     return kind if kind.startswith("coloured:") else Path(kind).stem
 
 
-def _members_of(step: Condition) -> list[Condition]:
+def _list_members(step: Condition) -> list[Condition]:
     """List the members of a set such as "m+g+r" as steps; the list is empty for other steps."""
     letters = step.kind.split("+") if step.name == "noise" else []
     if len(letters) < 2 or not set(letters) <= set(LETTERS):
@@ -217,7 +217,7 @@ def _parse_step(text: str) -> Condition:
             return Condition("band", values=(low, high))
         case "codec":
             codec, _, kbps = value.partition(":")
-            return Condition("codec", codec, (_parse_number(kbps, *signal.bit_rates(codec)),))
+            return Condition("codec", codec, (_parse_number(kbps, *signal.get_bit_rates(codec)),))
     if kind.startswith("coloured:"):
         slope = _parse_number(kind.removeprefix("coloured:"), -24, 24)
         kind = f"coloured:{slope:g}"
@@ -232,10 +232,10 @@ class Distorter:
     voices: tuple[Path, ...] = ()  # speech of other people, for babble
     # name, such as "musan" -> folder of recordings
     folders: Mapping[str, Path] = field(default_factory=dict)
-    snr_over: str = signal.ACTIVE  # the part of the speech that an SNR refers to: `speech_level`
+    snr_over: str = signal.ACTIVE  # the part of the speech that an SNR refers to: `measure_level`
     _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
 
-    def card(self, condition: Condition) -> dict[str, Any]:
+    def describe(self, condition: Condition) -> dict[str, Any]:
         """Return the entries of a card about a condition: the seed, and the part of the speech that
         its SNR refers to, unless that is active speech."""
         card: dict[str, Any] = {"seed": self.seed}
@@ -247,19 +247,19 @@ class Distorter:
         """Raise InputError for missing voices, or noise that cannot be read, before a long run in
         whose middle `apply` would raise it."""
         for step in self._possible_steps(condition):
-            for path in self._files(step):
-                header_duration(path)
+            for path in self._list_files(step):
+                read_duration(path)
 
-    def sources(self, condition: Condition) -> list[tuple[str, int]]:
+    def list_sources(self, condition: Condition) -> list[tuple[str, int]]:
         """Return, for cards, what results under a condition depend on: (name, bytes) of its
         recordings, (name, version) of generators of noise, and ("SNR over: ...", 0) where its SNR
         does not refer to active speech."""
         sources: list[tuple[str, int]] = []
         for step in self._possible_steps(condition):
             if step.name != "noise":
-                sources += [(path.name, path.stat().st_size) for path in self._files(step)]
+                sources += [(path.name, path.stat().st_size) for path in self._list_files(step)]
                 continue
-            sources += self._bank(step.kind).sources
+            sources += self._open_bank(step.kind).sources
             if self.snr_over != signal.ACTIVE:
                 sources.append((f"SNR over: {self.snr_over}", 0))
         return sources
@@ -270,38 +270,38 @@ class Distorter:
 
         Raises ValueError for silent speech, and InputError for noise that is missing.
         """
-        for step in self.steps(condition, utterance_id):
+        for step in self.draw_steps(condition, utterance_id):
             noise = self.draw(step, utterance_id, len(samples)).noise
             samples = apply_step(samples, step, noise, self.snr_over)
         return samples
 
-    def steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
+    def draw_steps(self, condition: Condition, utterance_id: str) -> list[Condition]:
         """List the steps in order. Each set is replaced by the member that the utterance gets,
         which is drawn."""
         steps = []
         for step in condition.steps or (condition,):
-            members = _members_of(step)
+            members = _list_members(step)
             if not members:
                 steps.append(step)
                 continue
             shares = np.array([SHARES[letter] for letter in step.kind.split("+")])
-            rng = signal.generator(self.seed, step.kind, utterance_id)
+            rng = signal.make_generator(self.seed, step.kind, utterance_id)
             steps.append(members[rng.choice(len(members), p=shares / shares.sum())])
         return steps
 
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
         """Draw the noise (n,) of a step, or its impulse response (M,), with the recordings that it
         is taken from. The noise is empty for a step that needs neither."""
-        rng_of = partial(signal.generator, self.seed)
+        rng_of = partial(signal.make_generator, self.seed)
         match step.name:
             case "noise":
-                return self._bank(step.kind).draw(utterance_id, n)
+                return self._open_bank(step.kind).draw(utterance_id, n)
             case "reverb":
-                return DrawnNoise(signal.room_impulse(rng_of("reverb", utterance_id), *step.values))
+                return DrawnNoise(signal.draw_impulse(rng_of("reverb", utterance_id), *step.values))
             case "rooms":
                 return DrawnNoise(signal.draw_room(rng_of("rooms", utterance_id)))
             case "rir":
-                files = self._files(step)
+                files = self._list_files(step)
                 file = files[int(rng_of("rir", utterance_id).integers(len(files)))]
                 return DrawnNoise(read_cached(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
@@ -310,18 +310,18 @@ class Distorter:
         """List the steps. Each set is replaced by all of its members."""
         steps = []
         for step in condition.steps or (condition,):
-            steps += _members_of(step) or [step]
+            steps += _list_members(step) or [step]
         return steps
 
-    def _files(self, step: Condition) -> Sequence[Path]:
+    def _list_files(self, step: Condition) -> Sequence[Path]:
         """List the recordings, or impulse responses, of a step."""
         if step.name == "noise":
-            return (*self._bank(step.kind).files, *self._bank(step.kind).voices)
+            return (*self._open_bank(step.kind).files, *self._open_bank(step.kind).voices)
         if step.name != "rir":
             return ()
         return find_recordings(self.folders.get(step.kind, Path(step.kind)), "impulse responses")
 
-    def _bank(self, kind: str) -> NoiseBank:
+    def _open_bank(self, kind: str) -> NoiseBank:
         """Return the bank of a kind of noise, which is opened once."""
         if kind not in self._banks:
             self._banks[kind] = NoiseBank.open(kind, self.voices, self.seed, self.folders)
@@ -342,9 +342,9 @@ def apply_step(
         case "reverb" | "rooms" | "rir":
             return signal.reverberate(samples, noise)
         case "pitch":
-            return signal.pitch_shift(samples, *step.values)
+            return signal.shift_pitch(samples, *step.values)
         case "band":
-            return signal.band_reject(samples, *step.values)
+            return signal.reject_band(samples, *step.values)
         case "codec":
             return signal.apply_codec(samples, step.kind, *step.values)
     return samples
@@ -371,7 +371,7 @@ def freeze(
             if condition.name == "clean":
                 continue
             steps = []
-            for step in distorter.steps(condition, utterance_id):
+            for step in distorter.draw_steps(condition, utterance_id):
                 key = replace(step, values=()) if step.name == "noise" else step
                 if key not in noises:
                     drawn = distorter.draw(key, utterance_id, n)
@@ -382,7 +382,7 @@ def freeze(
                 "samples": n,
                 "condition": condition.text,
                 "snr_db": condition.snr_db,
-                **distorter.card(condition),
+                **distorter.describe(condition),
                 "steps": steps,
             }
             rows.append(row)
@@ -428,8 +428,8 @@ class FrozenDistorter:
             self._refuse(f"has no mixture of the condition {condition.text}")
         for row in rows:
             for step in row["steps"]:
-                for piece in self._pieces(step):
-                    header_duration(piece.file)
+                for piece in self._list_pieces(step):
+                    read_duration(piece.file)
 
     def apply(self, samples: np.ndarray, condition: Condition, utterance_id: str) -> np.ndarray:
         """Distort samples (N,) at 16 kHz. Returns float32 (N,); "clean" gives the samples
@@ -448,14 +448,14 @@ class FrozenDistorter:
             )
         for frozen in row["steps"]:
             step = parse_condition(frozen["apply"])
-            noise = self._noise(row, frozen, step)
+            noise = self._make_noise(row, frozen, step)
             samples = apply_step(samples, step, noise, row.get("snr_over", signal.ACTIVE))
         return samples
 
-    def _noise(self, row: Row, frozen: Row, step: Condition) -> np.ndarray:
+    def _make_noise(self, row: Row, frozen: Row, step: Condition) -> np.ndarray:
         """Return the noise (n,) or the impulse response (M,) of a frozen step."""
         n = row["samples"]
-        pieces = self._pieces(frozen)
+        pieces = self._list_pieces(frozen)
         if not pieces:  # the noise is generated
             noise = Distorter(row["seed"]).draw(step, row["utterance"], n).noise
         elif step.name == "rir":
@@ -469,7 +469,7 @@ class FrozenDistorter:
             )
         return noise
 
-    def _pieces(self, frozen: Row) -> list[Piece]:
+    def _list_pieces(self, frozen: Row) -> list[Piece]:
         """List the pieces of recordings that the noise of a frozen step is made of."""
         folder = self.manifest.parent
         return [Piece(folder / file["file"], file["offset"]) for file in frozen.get("files", ())]

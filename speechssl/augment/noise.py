@@ -18,7 +18,7 @@ from speechssl.augment.sounds import GENERATED, VERSION, generate_clip, generate
 from speechssl.data.files import list_audio_files
 from speechssl.data.recordings import MANIFESTS, read_manifest
 from speechssl.errors import InputError
-from speechssl.signal import active_level, fit_at, generator, random_offset
+from speechssl.signal import draw_offset, fit_at, make_generator, measure_active_level
 
 # smallest and largest number of voices in babble: Snyder et al., "X-vectors" (ICASSP 2018), data
 # augmentation
@@ -32,7 +32,7 @@ MUSAN = ("noise", "music", "speech")  # the folders of MUSAN
 ALIASES = {"g": "gaussian", "m": "stand-in"}
 
 
-def musan_parts(folder: Path) -> list[Path]:
+def find_musan(folder: Path) -> list[Path]:
     """Return the folders of MUSAN. Raises InputError for another folder, and where there is
     none."""
     if not folder.is_dir():
@@ -137,7 +137,7 @@ class NoiseBank:
     def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
         """Open the bank for a folder of MUSAN. Raises InputError where a part of it is missing."""
         noise, music, speech = (
-            find_recordings(part, f"the {part.name} of MUSAN") for part in musan_parts(folder)
+            find_recordings(part, f"the {part.name} of MUSAN") for part in find_musan(folder)
         )
         return cls("musan", (*noise, *music), seed, tuple(speech))
 
@@ -146,11 +146,11 @@ class NoiseBank:
         read, and where 16 draws in a row are silent."""
         # the word makes noise that differs from that of a training with the same seed
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
-        rng = generator(self.seed, kind, key)
+        rng = make_generator(self.seed, kind, key)
         for _ in range(16):  # until a draw is not silent
             pieces = []
             for file in self._choose_files(rng):
-                pieces.append(Piece(file, random_offset(len(read_cached(file)), n, rng)))
+                pieces.append(Piece(file, draw_offset(len(read_cached(file)), n, rng)))
             noise = replay(pieces, n) if pieces else _generate_noise(self.kind, rng, n)
             if np.any(noise):
                 return DrawnNoise(noise, tuple(pieces))
@@ -177,8 +177,8 @@ class NoiseBank:
 
 
 def _choose_voices(files: Sequence[Path], talkers: int, rng: Generator) -> list[Path]:
-    """Choose `talkers` voices. Where there are fewer files, no file comes twice before each came
-    once."""
+    """Choose `talkers` voices. Where there are fewer files, no file comes twice before each
+    came once."""
     chosen = rng.choice(len(files), min(talkers, len(files)), replace=False)
     rounds = [rng.permutation(len(chosen)) for _ in range(math.ceil(talkers / len(chosen)))]
     return [files[int(chosen[i])] for i in np.concatenate(rounds)[:talkers]]
@@ -205,7 +205,7 @@ def replay(pieces: Sequence[Piece], n: int) -> np.ndarray:
         return crops[0]
     total = np.zeros(n)
     for crop in crops:
-        level = active_level(crop)
+        level = measure_active_level(crop)
         if np.isfinite(level):  # a crop that fell into a pause adds nothing
             total += crop * 10 ** (-level / 20)
     return total

@@ -23,9 +23,9 @@ from numpy.random import Generator
 from tqdm import tqdm
 
 from speechssl import signal
-from speechssl.artifacts import hash_json, lock_folder, read_json, replacing, write_json
+from speechssl.artifacts import hash_json, lock_folder, read_json, replace_file, write_json
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, to_int16
-from speechssl.augment.noise import SHARES, TALKERS_RANGE, find_recordings, musan_parts
+from speechssl.augment.noise import SHARES, TALKERS_RANGE, find_musan, find_recordings
 from speechssl.augment.sounds import CLIPS, SECONDS, VERSION, generate_clips
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import DISTORT_PROBABILITY, SNR_RANGE
@@ -119,7 +119,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
             failed[path.name] = str(error)
             continue
         # the word "stretch" is part of the seed
-        rng = signal.generator(seed, "stretch", path.name)
+        rng = signal.make_generator(seed, "stretch", path.name)
         start = int(rng.integers(max(len(samples) - size, 0) + 1))
         parts.append(samples[start : start + size])
     if not parts:
@@ -147,7 +147,7 @@ def _open_cached(
     with lock_folder(folder):
         if not (folder / "card.json").exists():
             library = _make_library(card, make)
-            with replacing(folder / "noise.int16") as temporary:
+            with replace_file(folder / "noise.int16") as temporary:
                 library.samples.tofile(temporary)
             # the card is written last: it says that the samples are complete
             write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})
@@ -164,12 +164,12 @@ def _map_library(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Libr
 
 
 def draw_gaussian(n: int, rng: Generator) -> np.ndarray:
-    """Draw Gaussian noise."""
+    """Draw Gaussian noise (n,)."""
     return rng.standard_normal(n, np.float32)
 
 
 def draw_crop(library: Library, second_share: float, n: int, rng: Generator) -> np.ndarray:
-    """Draw a crop of a clip, and add a fainter one with the probability `second_share`."""
+    """Draw a crop (n,) of a clip, and add a fainter one with the probability `second_share`."""
     noise = library.crop(rng, n)
     if rng.random() < second_share:
         noise = noise + np.float32(10 ** (-rng.uniform(0, 10) / 20)) * library.crop(rng, n)
@@ -177,7 +177,7 @@ def draw_crop(library: Library, second_share: float, n: int, rng: Generator) -> 
 
 
 def draw_babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
-    """Draw three to seven voices at once, all at the same level."""
+    """Draw babble (n,): three to seven voices at once, all at the same level."""
     total = np.zeros(n, np.float32)
     for _ in range(rng.integers(*TALKERS_RANGE, endpoint=True)):
         voice = voices.crop(rng, n)
@@ -186,7 +186,7 @@ def draw_babble(voices: Library, n: int, rng: Generator) -> np.ndarray:
 
 
 def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
-    """Draw noise of one of several kinds, all equally likely."""
+    """Draw noise (n,) of one of several kinds, all equally likely."""
     return noises[int(rng.integers(len(noises)))](n, rng)
 
 
@@ -194,33 +194,34 @@ def draw_one_of(noises: Sequence[Noise], n: int, rng: Generator) -> np.ndarray:
 
 
 def reverberate(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Apply one of the impulse responses, all equally likely."""
+    """Put speech (N,) in one of several rooms, all equally likely. impulses: their responses
+    (M,)."""
     impulse = impulses[int(rng.integers(len(impulses)))]
     return signal.reverberate(np.asarray(samples, np.float32), impulse)
 
 
 def shift_pitch(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Shift the pitch by up to SEMITONES."""
-    return signal.pitch_shift(samples, rng.uniform(-SEMITONES, SEMITONES))
+    """Shift the pitch of speech (N,) by up to SEMITONES, up or down."""
+    return signal.shift_pitch(samples, rng.uniform(-SEMITONES, SEMITONES))
 
 
 def reject_band(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Remove a band that begins between 150 and 2,400 Hz."""
+    """Remove from speech (N,) a band that begins between 150 and 2,400 Hz."""
     low = 150 * 2 ** rng.uniform(0, 4)
     high = min(low * 2 ** rng.uniform(*WIDTHS), SAMPLE_RATE / 2 - 100)
-    return signal.band_reject(samples, low, high)
+    return signal.reject_band(samples, low, high)
 
 
 def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Apply MP3 or Opus at a bit rate that is low enough to be audible."""
+    """Send speech (N,) through MP3 or Opus at a bit rate that is low enough to be audible."""
     name = ("mp3", "opus")[int(rng.integers(2))]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
-    return signal.apply_codec(samples, name, max(kbps, signal.bit_rates(name)[0]))
+    return signal.apply_codec(samples, name, max(kbps, signal.get_bit_rates(name)[0]))
 
 
 def change_voice(samples: np.ndarray, rng: Generator) -> np.ndarray:
-    """Change the voice into that of another speaker through another microphone, as Spin does (arXiv
-    2305.11072, after ContentVec's code)."""
+    """Change the voice of speech (N,) into that of another speaker through another microphone, as
+    Spin does (arXiv 2305.11072, after ContentVec's code)."""
     formants, pitch, pitch_range = (_draw_factor(largest, rng) for largest in VOICE)
     quality = 2 * 2.5 ** rng.random(10)  # Q of the ten bands of the equaliser, 2 to 5
     changed = signal.change_voice(samples, formants, pitch, pitch_range)
@@ -265,7 +266,7 @@ class TrainingDistortions:
     snr_end: Range = SNR_RANGE  # dB at the end
     change_share: float = 0.0  # share of the noisy crops whose speech is changed before
     changes_before_noise: tuple[Change, ...] = ()  # the changes from which one is drawn for these
-    snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `speech_level`
+    snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `measure_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -296,7 +297,7 @@ class TrainingDistortions:
         finite, stay as they are, with index 0; nothing raises.
         """
         keys = (key,) if isinstance(key, str) else map(str, key)
-        rng = signal.generator(self.seed, "training", *keys)
+        rng = signal.make_generator(self.seed, "training", *keys)
         audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
         if rng.random() >= _interpolate(*self.probability, progress) or not audible:
             return samples, 0
@@ -325,10 +326,10 @@ class TrainingDistortions:
             number = int(rng.integers(len(self.changes_before_noise)))
             samples = self.changes_before_noise[number](samples, rng)
         noise = kind.noise(len(samples), rng)
-        noise_level = signal.rms_level(noise)
+        noise_level = signal.measure_rms_level(noise)
         if not np.isfinite(noise_level):  # the noise is silent
             return samples
-        gain = 10 ** ((signal.speech_level(samples, self.snr_over) - noise_level - snr_db) / 20)
+        gain = 10 ** ((signal.measure_level(samples, self.snr_over) - noise_level - snr_db) / 20)
         # `signal.mix` in single precision
         return signal.limit_peak(samples + np.float32(gain) * noise)
 
@@ -426,7 +427,7 @@ class _SourceOpener:
             return card, partial(reverberate, [read_audio(path) for path in files])
         pool = []
         for i in range(ROOMS):
-            rng = signal.generator(self.seed, "training rooms", str(i))
+            rng = signal.make_generator(self.seed, "training rooms", str(i))
             pool.append(np.asarray(signal.draw_room(rng), np.float32))
         ranges = {"rt60": list(signal.RT60S), "metres": list(signal.DISTANCES)}
         card = {"set": "simulated rooms", "seed": self.seed, "rooms": ROOMS, **ranges}
@@ -438,7 +439,7 @@ class _SourceOpener:
         if "musan" in self.folders:
             folder = self.folders["musan"]
             parts = [
-                self.open_recordings(part, f"musan {part.name}") for part in musan_parts(folder)
+                self.open_recordings(part, f"musan {part.name}") for part in find_musan(folder)
             ]
             noise, music, speech = parts
             noises = (

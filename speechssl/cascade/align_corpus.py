@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import CARD, read_json, stage, write_json
+from speechssl.artifacts import CARD, begin_stage, read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.cascade.align import Alignment, CtcAligner, is_spoken, make_ctc_aligner
 from speechssl.cascade.align_whisper import WhisperAligner
@@ -50,17 +50,17 @@ from speechssl.data.records import (
     Passage,
     Question,
     Span,
-    data_hash,
+    hash_data,
     load_corpus,
     locate,
 )
 from speechssl.data.squad import find_touched_words, find_word_places
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.encoders.load import hash_weights, load_shared_encoder
 from speechssl.errors import InputError, count_set_aside
 from speechssl.text import find_language, split_pieces
 
-VERSION = 2  # of the method of alignment; `stage` refuses a folder that another version made
+VERSION = 2  # of the method of alignment; `begin_stage` refuses a folder that another version made
 LEAST_SPELT = 0.5  # least share of a text's letters that a recogniser must be able to write
 CONTEXT = 3  # words on either side of an answer that its confidence takes in
 PASSAGES = "passages.jsonl"
@@ -95,14 +95,14 @@ def align_corpus(o: Align) -> dict[str, Any]:
             f"{aligner.name} can write only {share:.0%} of the letters of {o.manifest} (language "
             f"{language}); give a recogniser of this language with --recogniser"
         )
-    source = {"source": str(root), "manifests": {split: data_hash(root, split) for split in splits}}
+    source = {"source": str(root), "manifests": {split: hash_data(root, split) for split in splits}}
     settings = {
         "recogniser": o.recogniser,
         "weights": aligner.weights,
         "confidence": o.confidence,
         "version": VERSION,
     }
-    with stage(o.out, source, settings) as step:
+    with begin_stage(o.out, source, settings) as step:
         if not step.done:
             write_aligned(o, data, aligner, source | settings)
     report = dict(read_json(o.out / "data_report.json"))
@@ -314,7 +314,7 @@ class AlignedSplit:
                 jobs.append((kind, record))
         title = f"aligning {self.data.split}"
         parts = {}
-        with single_threaded(workers) as pool:
+        with open_pool(workers) as pool:
             results = pool.map(lambda job: self.align_record(*job), jobs)
             progress = tqdm(results, title, len(jobs), unit="recording", disable=not jobs)
             for (kind, record), part in zip(jobs, progress, strict=True):

@@ -71,7 +71,7 @@ class HuggingFaceRecogniser:
     def __init__(self, source: Path | str, language: str | None = None) -> None:
         self.name, self.separator = Path(source).name, choose_joiner(language or "en")
         device = str(choose_device("auto"))
-        folder = checkpoint_folder(source, "recogniser")
+        folder = fetch_checkpoint(source, "recogniser")
         config = _load(AutoConfig, folder)
         kind = (config.architectures or [config.model_type])[0]
         card = {"asr": str(source), "asr_weights": hash_checkpoint(str(folder))}
@@ -140,7 +140,7 @@ class CtcCheckpoint:
     def compute_log_probs(self, samples: np.ndarray) -> torch.Tensor:
         """Return log-probabilities (T, V) on the CPU, T by the grid. samples: (N,) of at most
         `longest` seconds."""
-        if not self.grid.frames(len(samples)):
+        if not self.grid.count_frames(len(samples)):
             return torch.zeros(0, len(self.symbols))
         inputs = self._extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt")
         logits = self.model(inputs.input_values.to(self.model.device)).logits[0]
@@ -288,7 +288,7 @@ def _refuse_unloadable(folder: Path) -> Iterator[None]:
         yield
     except Exception as error:  # transformers and safetensors each raise their own
         raise InputError(
-            f"cannot load {folder} ({first_line(error).rstrip('.')}); give a folder with the whole "
+            f"cannot load {folder} ({cut_error(error).rstrip('.')}); give a folder with the whole "
             "fine-tuned checkpoint (config.json, model.safetensors, preprocessor_config.json, "
             "tokenizer files), or a hub id (OWNER/NAME)"
         ) from error

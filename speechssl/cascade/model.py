@@ -27,9 +27,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.artifacts import hash_files, read_json, replace_file, write_json
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -295,7 +295,7 @@ def join_symbols(
         text = "".join(symbols[span.token] for span in letters)
         frames = sum(len(span) for span in letters)
         score = sum(span.score * len(span) for span in letters) / frames
-        start, end = grid.seconds(first_frame), grid.seconds(letters[-1].end)
+        start, end = grid.find_start(first_frame), grid.find_start(letters[-1].end)
         timed.append(TimedWord(text, start, end, min(math.exp(score), 1.0)))
     return timed
 
@@ -398,7 +398,7 @@ class CtcRecogniser:
         only the hash is saved."""
         weights = Path(folder) / "head.safetensors"
         state = {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}
-        with replacing(weights) as temporary:
+        with replace_file(weights) as temporary:
             save_file(state, temporary)
         card = {
             "kind": "ctc-recogniser",
@@ -434,7 +434,7 @@ class CtcRecogniser:
             head.load_state_dict(dequantise(load_file(weights)))
         except (OSError, SafetensorError, RuntimeError) as error:
             raise InputError(
-                f"{weights} does not have the weights of its card ({first_line(error)}); "
+                f"{weights} does not have the weights of its card ({cut_error(error)}); "
                 "restore it or train again"
             ) from error
         vocabulary = CtcVocabulary(tuple(symbols), separator)

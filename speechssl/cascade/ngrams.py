@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from speechssl.artifacts import replacing
-from speechssl.errors import InputError, first_line
+from speechssl.artifacts import replace_file
+from speechssl.errors import InputError, cut_error
 
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
 SPECIAL = (BEGIN, END, UNKNOWN)
@@ -252,7 +252,7 @@ def save_ngrams(model: NgramModel, path: Path) -> None:
             borders = (levels[1:] + levels[:-1]) / 2
             arrays[f"{n}.{name}"] = np.searchsorted(borders, values).astype(np.uint8)
             arrays[f"{n}.{name}.levels"] = levels
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         np.savez_compressed(temporary, **arrays)  # type: ignore[arg-type]
 
 
@@ -270,7 +270,7 @@ def load_ngrams(path: Path) -> NgramModel:
                 ngrams.append(Ngrams(keys, log_probs, backoffs))
     except Exception as error:  # numpy, zipfile and zlib each raise their own
         raise InputError(
-            f"{path} is not a whole n-gram model ({first_line(error)}); make it again: "
+            f"{path} is not a whole n-gram model ({cut_error(error)}); make it again: "
             "`speechssl train ngram`"
         ) from error
     return NgramModel(words, tuple(ngrams))
@@ -291,7 +291,7 @@ def read_arpa(path: Path | str) -> NgramModel:
             return _parse(line for line in file if line.strip())
     except (OSError, EOFError, zlib.error, ValueError, KeyError) as error:
         raise InputError(
-            f"{path} is not a whole ARPA language model ({first_line(error)}); fetch or write it "
+            f"{path} is not a whole ARPA language model ({cut_error(error)}); fetch or write it "
             "again"
         ) from error
 

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 from speechssl.artifacts import read_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.options import ReaderOptions
-from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
+from speechssl.checkpoints import fetch_checkpoint, hash_checkpoint
 from speechssl.dual.data import Window
 from speechssl.dual.model import load_reader
 from speechssl.dual.system import (
@@ -40,7 +40,7 @@ from speechssl.errors import InputError
 from speechssl.options import find_shipped
 from speechssl.textlm.encoders import (
     check_missing,
-    longest_sequence,
+    count_positions,
     read_text_config,
     shorten_error,
 )
@@ -123,7 +123,7 @@ def find_reader(models: Path, name: str | None) -> Path:
     """Find the folder of a reader. name: a folder, a hub id, or a reader that ships; None: text-qa/
     of the folder of models. Raises InputError where there is none."""
     if name is not None:
-        return checkpoint_folder(find_shipped(Path(name)), "reader")
+        return fetch_checkpoint(find_shipped(Path(name)), "reader")
     if not (models / "text-qa").is_dir():
         raise InputError(
             f"{models} has no text-qa/; train one (speechssl train text-qa), or name a "
@@ -343,7 +343,7 @@ class HuggingFaceReader:
         `cut_at_words`. Warns of questions that fill more than half of a window: they are cut off.
         """
         length = self.options.max_seq_length
-        length = min(length, longest_sequence(self.model) or length)
+        length = min(length, count_positions(self.model) or length)
         pairs: list[JoinedText] = []
         for question, passage in items:
             text = question.separator.join(list_written_words(question))

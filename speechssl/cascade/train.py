@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.artifacts import hash_json, stage
+from speechssl.artifacts import begin_stage, hash_json
 from speechssl.audio import read_audio
 from speechssl.cascade.data import Record
 from speechssl.cascade.model import CtcHead, CtcRecogniser, CtcVocabulary, HeadShape
@@ -60,7 +60,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
     """
     check_share(o.head.batch)
     inputs = hash_splits(o.corpus, o.split, o.head.evaluation) | {"encoder": encoder.hash}
-    with stage(o.out, inputs, settings(o.head), grows=STEPS) as step:
+    with begin_stage(o.out, inputs, select_settings(o.head), grows=STEPS) as step:
         if step.done:
             return CtcRecogniser.load(o.out, encoder)
         dev = load_held_out(o.corpus, o.head.evaluation)
@@ -101,9 +101,9 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
         )
         recogniser.head.eval()
         facts = {
-            "options": settings(o.head),
+            "options": select_settings(o.head),
             "training": result,
-            "corpus": corpus_card(o.corpus),
+            "corpus": read_corpus_card(o.corpus),
         }
         facts |= licences(o.corpus) | collect_data_facts(inputs)
         write_by_main(recogniser.save, o.out, facts)
@@ -157,7 +157,7 @@ def store_layer_features(
     width = encoder.width * (encoder.layers + 1 if layer is None else 1)
     sizes = {}  # in bytes, two for each number
     for name, record in records.items():
-        sizes[name] = 2 * width * grid.frames(grid.sample(record.seconds))
+        sizes[name] = 2 * width * grid.count_frames(grid.find_sample(record.seconds))
     made_from = {"encoder": encoder.hash, "layer": layer, "recordings": hash_json(list(records))}
     return store_features(folder, records, encode, sizes, made_from, title)
 
@@ -260,11 +260,11 @@ class CropBatches:
             start = words[first].start
             while last + 1 < len(words) and words[last + 1].end - start <= longest:
                 last += 1
-            start_sample = self.grid.sample(start - MARGIN)
-            end_sample = self.grid.sample(words[last].end + MARGIN)
-            first_frame = self.grid.frame_at(start_sample, frames[i])
-            last_frame = self.grid.frame_at(end_sample, frames[i])
-            crops.append(self.features.rows(names[i], first_frame, last_frame + 1).float())
+            start_sample = self.grid.find_sample(start - MARGIN)
+            end_sample = self.grid.find_sample(words[last].end + MARGIN)
+            first_frame = self.grid.find_frame(start_sample, frames[i])
+            last_frame = self.grid.find_frame(end_sample, frames[i])
+            crops.append(self.features.read_rows(names[i], first_frame, last_frame + 1).float())
             text = " ".join(w.text for w in words[first : last + 1])
             targets.append(torch.tensor(self.vocabulary.encode(text)))
         return {

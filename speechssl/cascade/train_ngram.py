@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, stage
+from speechssl.artifacts import begin_stage, hash_files
 from speechssl.audio import read_audio
 from speechssl.cascade.decode import (
     NGRAM_FILE,
@@ -31,7 +31,7 @@ from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, 
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
-from speechssl.textlm.encoders import licences
+from speechssl.textlm.encoders import collect_licences
 
 
 def train_ctc_ngram(o: TrainNgram) -> None:
@@ -54,8 +54,8 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
     recogniser = CtcRecogniser.load(o.ctc, encoder)
     dev_corpus = o.dev or o.corpus
     inputs = {
-        "data": data_hash(o.corpus, o.split),
-        "eval_data": data_hash(dev_corpus, o.dev_split),
+        "data": hash_data(o.corpus, o.split),
+        "eval_data": hash_data(dev_corpus, o.dev_split),
         **recogniser.card,
     }
     choices: dict[str, Any] = {
@@ -66,7 +66,7 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
         "lm_weights": o.lm_weights,
         "word_scores": o.word_scores,
     }
-    with stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
+    with begin_stage(o.ctc / NGRAM_FOLDER, inputs, choices) as step:
         if step.done:
             return dict(step.card)
         path = o.ctc / NGRAM_FOLDER / NGRAM_FILE
@@ -77,18 +77,18 @@ def train_and_tune_ngram(o: TrainNgram, encoder: SpeechEncoder) -> dict[str, Any
         dev = take_first_passages(load_corpus(dev_corpus, o.dev_split), o.dev_passages)
         card = {
             "what": "n-gram",
-            "corpus": corpus_card(o.corpus),
+            "corpus": read_corpus_card(o.corpus),
             "words": len(model.words),
             "ngrams": [len(ngrams.keys) for ngrams in model.ngrams],
             "dev": {
-                "corpus": corpus_card(dev_corpus),
+                "corpus": read_corpus_card(dev_corpus),
                 "split": o.dev_split,
                 "passages": o.dev_passages,
             },
             "weights": hash_files([path]),
             **choose_weights(recogniser, model, dev, o),
         }
-        return step.finish(card | inputs | licences(o.corpus))
+        return step.finish(card | inputs | collect_licences(o.corpus))
 
 
 def choose_weights(

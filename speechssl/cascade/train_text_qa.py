@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from speechssl.artifacts import stage
+from speechssl.artifacts import begin_stage
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.readers import TextQa, TrainedReader
 from speechssl.cascade.system import make_text_system, read_given_words
@@ -40,14 +40,14 @@ from speechssl.dual.train import (
     sweep_learning_rates,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.options import find_shipped, settings
+from speechssl.options import find_shipped, select_settings
 from speechssl.processes import is_main
 from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.layers import SHIFT, Shift, load_shift
 from speechssl.textlm.subwords import make_subword_units
-from speechssl.textlm.symbols import character_encoder
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.symbols import embed_characters
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import Evaluation, check_share
 
 
@@ -72,7 +72,7 @@ def train_text_qa(o: TrainTextQa) -> None:
         "passages": o.passages,
         "shift": shift_card.get("hash"),
     }
-    with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
+    with begin_stage(o.out, made_from, select_settings(o.qa), grows=STEPS) as step:
         if not step.done:
             data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             if o.start:
@@ -86,7 +86,7 @@ def train_text_qa(o: TrainTextQa) -> None:
             examples, left_out = make_text_examples(data, codec)
             report_set_aside(left_out, "training of text QA", "question")
 
-            layout = make_layout(o.qa, *special_tokens(tokenizer))
+            layout = make_layout(o.qa, *find_special_tokens(tokenizer))
             evaluation = make_word_evaluation(o, model, layout, codec)
             results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
@@ -171,7 +171,7 @@ def make_untrained_model(
     if options.characters:  # every character of the corpus becomes a token of its own
         texts = [p.written for p in data.passages.values()]
         texts += [q.written for q in data.questions]
-        encoder, table, tokenizer = character_encoder(
+        encoder, table, tokenizer = embed_characters(
             encoder, tokenizer, texts, options.training.seed
         )
     else:

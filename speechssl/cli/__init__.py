@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
 from speechssl.cli.parser import parse_call, suggest_name
-from speechssl.errors import InputError, one_line, pop_set_aside
-from speechssl.processes import is_main, peak_gpu_memory, peak_memory, wait_before_exit
+from speechssl.errors import InputError, escape_line, pop_set_aside
+from speechssl.processes import is_main, measure_gpu_memory, measure_peak_memory, wait_before_exit
 
 INTRODUCTION = """usage: speechssl VERB [options]
 
@@ -111,7 +111,7 @@ VERBS = {
     "pretrain hubert": Verb("pretrain.options:Hubert", "pretrain.run:pretrain_hubert"),
     "pretrain wav2vec2": Verb("pretrain.options:Wav2Vec2", "pretrain.run:pretrain_wav2vec2"),
     "pretrain continue": Verb("pretrain.options:Continue", "pretrain.run:continue_pretraining"),
-    "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:spin"),
+    "pretrain spin": Verb("pretrain.options:Spin", "pretrain.spin:train_spin"),
     "pretrain phones": Verb("pretrain.options:Phones", "pretrain.phones:train_phones"),
     "units fit": Verb("units.options:Fit", "units.fit:fit_units"),
     "units extract": Verb("units.options:Extract", "units.corpus:extract_units"),
@@ -201,7 +201,7 @@ def _attempt(
 
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
-        print(f"speechssl: {one_line(sentence)}", file=sys.stderr)
+        print(f"speechssl: {escape_line(sentence)}", file=sys.stderr)
         return 2
     except FloatingPointError as error:
         print(f"speechssl: training stopped: {error}", file=sys.stderr)
@@ -251,7 +251,7 @@ def _run(function: Callable[[Any], Any] | None, options: Any, flags: Namespace) 
             result = _read_product(options)
         print(json.dumps(result, ensure_ascii=False, indent=1, default=str), file=out)
     if flags.verbose:
-        print(f"took {seconds:.1f} s; peak memory {peak_memory():.2f} GB", file=sys.stderr)
+        print(f"took {seconds:.1f} s; peak memory {measure_peak_memory():.2f} GB", file=sys.stderr)
 
 
 def _read_product(options: Any) -> Any:
@@ -281,8 +281,8 @@ def _record_usage(options: Any, seconds: float) -> None:
         "stage": os.environ.get("SPEECHSSL_STAGE", ""),
         "command": " ".join([type(options).__name__, *paths]),
         "seconds": round(seconds, 1),
-        "peak_gb": round(peak_memory(), 3),
-        "gpu_gb": round(peak_gpu_memory(), 3),
+        "peak_gb": round(measure_peak_memory(), 3),
+        "gpu_gb": round(measure_gpu_memory(), 3),
         "disk_gb": round(disk / 2**30, 3),
     }
     file.parent.mkdir(parents=True, exist_ok=True)

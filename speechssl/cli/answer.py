@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from speechssl.audio import clip_container, read_question, read_recording, write_clip
+from speechssl.audio import choose_container, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions, Bundle
 from speechssl.errors import InputError
 from speechssl.text import find_language
@@ -75,7 +75,7 @@ def name_clips(o: AnswerQuestions) -> Sequence[Path]:
     that of an audio file, and for one that would overwrite a recording."""
     if o.clip is None:
         return []
-    clip_container(o.clip)  # raises InputError for a suffix that cannot be written
+    choose_container(o.clip)  # raises InputError for a suffix that cannot be written
     count = len(o.question)
     clips = [o.clip]
     if count > 1:

@@ -16,9 +16,9 @@ from packaging.requirements import Requirement
 
 from speechssl import __version__
 from speechssl.artifacts import read_json
-from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, models_root
+from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, find_models_root
 from speechssl.cli.options import Doctor
-from speechssl.errors import InputError, first_line, packages_of
+from speechssl.errors import InputError, cut_error, list_packages
 
 EXTRAS = {  # extra of this package -> what it is for
     "chinese": "pinyin beside characters",
@@ -140,12 +140,12 @@ def describe_engine(encoder: str) -> dict[str, str]:
         import torch
 
         from speechssl.encoders.load import load_encoder
-        from speechssl.processes import cpu_capabilities, has_bf16
+        from speechssl.processes import has_bf16, list_cpu_capabilities
     except ImportError as error:
-        return {"torch": f"cannot be imported ({first_line(error)})"}
+        return {"torch": f"cannot be imported ({cut_error(error)})"}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     bf16 = "bf16" if has_bf16(on_cpu=True) else "no bf16"
-    amx = "and AMX" if cpu_capabilities().get("amx_bf16") else "and no AMX"
+    amx = "and AMX" if list_cpu_capabilities().get("amx_bf16") else "and no AMX"
     facts = {
         "processor": f"{len(os.sched_getaffinity(0))} cores, {bf16} {amx}",
         "GPU": ", ".join(gpus) or "none",
@@ -173,7 +173,7 @@ def find_models() -> dict[str, dict[str, str]]:
     for folder in sorted(SHIPPED.glob("*/encoder")):
         parts = sorted(path.name for path in folder.parent.iterdir() if ".card" not in path.name)
         shipped[folder.parent.name] = ", ".join(parts)
-    root = models_root()
+    root = find_models_root()
     cache = Path(constants.HF_HUB_CACHE)
     own = sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")])
     offline = ", and nothing is fetched (HF_HUB_OFFLINE)" if constants.is_offline_mode() else ""
@@ -207,7 +207,7 @@ def find_missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[st
     """Find the purposes of NEEDED that no model serves: a checkpoint for it -> (purpose, how to get
     it). models: what `find_models` returns."""
     kinds = [kind for names in models.values() for kind in names.values()]
-    root = models_root()
+    root = find_models_root()
     missing = {}
     for purpose, name, pattern in NEEDED:
         if not any(re.search(pattern, kind) for kind in kinds):

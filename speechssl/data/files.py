@@ -23,7 +23,7 @@ import numpy as np
 
 from speechssl.artifacts import hash_bytes, parse_json, read_text
 from speechssl.audio import read_audio
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -173,7 +173,7 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
                         tape.extractall(part, filter="data")
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InputError(
-                f"{path} is truncated or damaged ({first_line(error)}); download it again, or "
+                f"{path} is truncated or damaged ({cut_error(error)}); download it again, or "
                 "unpack it by hand"
             ) from error
         if part.is_dir():
@@ -229,7 +229,7 @@ def open_parquet(path: Path) -> Iterator[ParquetFile]:
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{path} is not a whole Parquet file "
-            f"({first_line(error).rstrip('.:')}); download it again"
+            f"({cut_error(error).rstrip('.:')}); download it again"
         ) from error
 
 

@@ -12,9 +12,9 @@ from tqdm import tqdm
 from speechssl.artifacts import (
     CARD,
     CORPUS_RECORD,
+    begin_stage,
     hash_files,
     read_json,
-    stage,
     write_json,
     write_lines,
 )
@@ -58,7 +58,7 @@ def prepare_fsdd(o: Fsdd) -> Cards:
         )
     made_from = {"corpus": "fsdd", "recordings": hash_files(list(splits))}
     # the card of the last task says that all is done
-    with stage(out, made_from, record=CORPUS_RECORD, card=f"{TASKS[-1]}/{CARD}") as step:
+    with begin_stage(out, made_from, record=CORPUS_RECORD, card=f"{TASKS[-1]}/{CARD}") as step:
         if not step.done:
             _write_fsdd(out, splits, made_from)
     print(f"{out}: {' and '.join(TASKS)}, {len(splits):,} recordings")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.audio import header_duration, write_flac
+from speechssl.audio import read_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import decode_cell, read_parquet
 from speechssl.data.options import HeySquad
@@ -154,7 +154,7 @@ def _write_recordings(
             if not (out / audio).is_file():
                 samples = decode_cell(cell["bytes"], f"{table}: question {name}")
                 write_flac(out / audio, samples)
-            recordings[name] = audio, header_duration(out / audio)
+            recordings[name] = audio, read_duration(out / audio)
         except InputError as error:
             recordings[name] = {"reason": prepare.UNUSABLE, "why": str(error)}
     return recordings

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import hash_bytes
-from speechssl.audio import SAMPLE_RATE, header_duration
+from speechssl.audio import SAMPLE_RATE, read_duration
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -724,7 +724,7 @@ def _lay_out(names: tuple[str, ...], joined: Joined, recording: Path | None) -> 
     if recording is None:
         return layout
     try:
-        difference = abs(header_duration(recording) - layout.seconds)
+        difference = abs(read_duration(recording) - layout.seconds)
     except InputError:  # a damaged file says nothing about the segments
         return layout
     return replace(layout, comparable=difference <= AGREE + DRIFT * len(names))

@@ -29,13 +29,21 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import CORPUS_RECORD, hash_files, read_json, stage, write_json, write_lines
+from speechssl.artifacts import (
+    CORPUS_RECORD,
+    begin_stage,
+    hash_files,
+    read_json,
+    write_json,
+    write_lines,
+)
 from speechssl.audio import (
     SAMPLE_RATE,
     check_audio,
     exact_duration,
     format_length,
     read_audio,
+    read_duration,
     read_native,
     resample,
     write_flac,
@@ -48,7 +56,7 @@ from speechssl.data.records import (
     Question,
     check_question,
     check_spans,
-    data_hash,
+    hash_data,
     locate,
     write_records,
 )
@@ -525,7 +533,9 @@ def make_once(
 ) -> dict[str, Any]:
     """Make the corpus in `out` as a stage, unless it is there and was made from the same; print its
     data report and return it. make: a function that writes the corpus and returns the report."""
-    with stage(out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")) as step:
+    with begin_stage(
+        out, made_from, record=CORPUS_RECORD, lasting=("unpacked", f"*/{PARTS}")
+    ) as step:
         if step.done:
             note = "holds this corpus already, from the same files; it is left as it is"
             tqdm.write(f"{out} {note}", file=sys.stderr)
@@ -623,7 +633,7 @@ def write_corpus(
     synthetic = _describe_synthetic(splits, report.invented, synthesiser)
     if synthetic:
         card["synthetic"] = synthetic
-    card["manifests"] = {split: data_hash(out, split) for split in splits}
+    card["manifests"] = {split: hash_data(out, split) for split in splits}
     write_json(out / "card.json", card)
     for split in splits:
         shutil.rmtree(out / split / PARTS, ignore_errors=True)

@@ -20,7 +20,7 @@ from msgspec import Meta
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json, read_text
-from speechssl.audio import UNREAD
+from speechssl.audio import FFMPEG_SUFFIXES
 from speechssl.data.files import (
     LINE_BREAK,
     QUOTE_REMEDY,
@@ -101,7 +101,7 @@ def list_recordings(
         recordings = _list_folder(source)
     elif source.is_file() and kind in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.is_file() and kind in (*SUFFIXES, *UNREAD):
+    elif source.is_file() and kind in (*SUFFIXES, *FFMPEG_SUFFIXES):
         recordings = [Recording(make_printable(source.stem), source)]
     else:
         raise InputError(
@@ -169,7 +169,7 @@ def describe_split(source: Path, split: str | None, passages: int | None) -> dic
     passages: how many of them are taken, None for all."""
     if split is None:
         return {}
-    return {"corpus": data_hash(source, split), "split": split, "passages": passages}
+    return {"corpus": hash_data(source, split), "split": split, "passages": passages}
 
 
 def read_manifest(path: Path) -> Iterator[Recording]:
@@ -212,8 +212,8 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-    paths = [path for _, path in list_files([folder], *SUFFIXES, *UNREAD)]
-    unread = Counter(p.suffix.lower() for p in paths if p.suffix.lower() in UNREAD)
+    paths = [path for _, path in list_files([folder], *SUFFIXES, *FFMPEG_SUFFIXES)]
+    unread = Counter(p.suffix.lower() for p in paths if p.suffix.lower() in FFMPEG_SUFFIXES)
     if unread and is_main():
         other = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
         tqdm.write(
@@ -276,7 +276,7 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
             names[number] = (line.partition("\t")[0] if has_columns else line).strip()
     root = path.parent
     first = min(names, default=0)
-    is_audio = bool(first) and Path(names[first]).suffix.lower() in (*SUFFIXES, *UNREAD)
+    is_audio = bool(first) and Path(names[first]).suffix.lower() in (*SUFFIXES, *FFMPEG_SUFFIXES)
     if first and (root / names[first]).is_dir():
         # fairseq's: the root, then paths and their numbers of samples
         check_inside(root, names[first], f"{path}:{first}")

@@ -26,10 +26,10 @@ import numpy as np
 from msgspec import Meta
 
 from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
-from speechssl.audio import exact_duration
+from speechssl.audio import measure_duration
 from speechssl.errors import InputError
 from speechssl.schema import convert
-from speechssl.stats import BootstrapUnits, choose_units, unknown_voice
+from speechssl.stats import BootstrapUnits, choose_units, hide_voice
 
 R = TypeVar("R", "Passage", "Question")
 # A miniature is a small corpus with invented texts in the layout of a published one
@@ -233,7 +233,7 @@ def read_records(root: Path, path: Path, kind: type[R]) -> Iterator[tuple[str, R
             raise InputError(f"{place} has neither audio nor text; give it a recording")
         record = replace(record, audio=_find_audio(root, path, record.audio, place))
         if record.audio and not has_seconds:
-            record = replace(record, seconds=exact_duration(root / record.audio))
+            record = replace(record, seconds=measure_duration(root / record.audio))
         check_spans(record, place)
         for option in getattr(record, "option_audio", ()):
             _find_audio(root, path, option, place)
@@ -257,7 +257,7 @@ def _find_audio(root: Path, manifest: Path, audio: str, place: str) -> str:
     return audio
 
 
-def data_hash(root: Path | str, split: str) -> str:
+def hash_data(root: Path | str, split: str) -> str:
     """Hash the manifests of a split. Everything made from the split states this hash, and is made
     again when it changes.
 
@@ -305,7 +305,7 @@ def hash_questions(questions: Iterable[Question]) -> np.ndarray:
     return np.unique(np.array([zlib.crc32(t.encode()) for t in texts if t], np.uint32))
 
 
-def corpus_card(root: Path | str) -> dict[str, Any]:
+def read_corpus_card(root: Path | str) -> dict[str, Any]:
     """Read the card of a corpus. A corpus without a card is named after its folder. Raises
     InputError for a card that is not JSON."""
     card = Path(root) / "card.json"
@@ -430,7 +430,7 @@ def take_first_passages(corpus: Corpus, count: int | None) -> Corpus:
 # ---- speakers: a bootstrap interval resamples them where there are enough (`stats.choose_units`)
 
 
-def voices_of(corpus: Corpus) -> dict[str, str]:
+def find_voices(corpus: Corpus) -> dict[str, str]:
     """Return the speaker of every passage and question: id -> speaker. The speaker is "" where it
     is not known, and where it also occurs in the split `train` of the corpus."""
     training_voices = read_known_voices(corpus.root)
@@ -456,7 +456,7 @@ def _read_speakers(folder: Path, manifests: str) -> frozenset[str]:
     return frozenset(speakers - {""})
 
 
-def passage_units(
+def choose_groups(
     corpus: Corpus, passages: Sequence[str], questions: Sequence[str] = ()
 ) -> BootstrapUnits:
     """Return the groups of items (speakers, or passages) that a bootstrap resamples.
@@ -465,7 +465,7 @@ def passage_units(
     questions. The speakers of questions are then resampled as well as those of passages, because in
     noise they are the larger source of variance.
     """
-    voices = voices_of(corpus)
+    voices = find_voices(corpus)
     passage_voices = [voices[p] for p in passages]
     question_voices = [voices[q] for q in questions]
     return choose_units(passage_voices, passages, "passage", question_voices)

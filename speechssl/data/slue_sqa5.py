@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
-from speechssl.audio import SAMPLE_RATE, header_duration, write_flac
+from speechssl.audio import SAMPLE_RATE, read_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -279,7 +279,7 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
             out = folder / f"{make_safe_name(f'{kind}-{name}')}.flac"
             try:
                 if out.is_file():
-                    written[key] = out, header_duration(out)
+                    written[key] = out, read_duration(out)
                 else:
                     samples = decode_cell(content["bytes"], f"{path}: {kind} {name}")
                     write_flac(out, samples)

@@ -23,7 +23,7 @@ from msgspec import Meta
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_files, read_json
-from speechssl.audio import header_duration
+from speechssl.audio import read_duration
 from speechssl.data.records import Seconds, check_inside, read_lines
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -255,7 +255,7 @@ def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance
             )
     if has_seconds:
         return utterance
-    return replace(utterance, seconds=header_duration(root / utterance.audio))
+    return replace(utterance, seconds=read_duration(root / utterance.audio))
 
 
 # ---- Speakers: a bootstrap interval resamples them where there are enough (`stats.choose_units`)

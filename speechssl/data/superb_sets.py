@@ -17,8 +17,8 @@ from typing import Any
 from tqdm import tqdm
 from tqdm.contrib.concurrent import thread_map
 
-from speechssl.artifacts import CORPUS_RECORD, hash_files, read_text, stage, write_lines
-from speechssl.audio import header_duration
+from speechssl.artifacts import CORPUS_RECORD, begin_stage, hash_files, read_text, write_lines
+from speechssl.audio import read_duration
 from speechssl.data.options import SuperbSet
 from speechssl.data.superb import SPLITS, Trial, Utterance, format_sizes, make_record
 from speechssl.errors import InputError
@@ -88,7 +88,7 @@ def prepare(
     cards: Cards = {}
     for folder in preparation.folders:
         settings = {**common, **preparation.settings.get(folder, {})}
-        with stage(out / folder, settings, record=CORPUS_RECORD) as step:
+        with begin_stage(out / folder, settings, record=CORPUS_RECORD) as step:
             if not step.done:
                 sets = sets or read(preparation)  # the sets of a corpus are read together
                 task = folder.partition("/")[0]  # "er" of "er/fold-1"
@@ -136,7 +136,7 @@ def _measure(utterance: Utterance) -> Utterance | str:
     for path in (utterance.audio, *utterance.sources):
         if not Path(path).is_file():
             return path
-    return replace(utterance, seconds=header_duration(utterance.audio))
+    return replace(utterance, seconds=read_duration(utterance.audio))
 
 
 def check_counts(

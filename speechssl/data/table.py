@@ -148,7 +148,7 @@ def make_corpus(
     that is not empty.
     """
     out = Path(out)
-    with stage(out, {"what": "corpus of rows in memory"}) as step:
+    with begin_stage(out, {"what": "corpus of rows in memory"}) as step:
         if step.done:
             raise InputError(f"{out} holds a corpus already; choose another folder or delete it")
         report = PrepareReport(out.resolve().name)

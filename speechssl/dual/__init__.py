@@ -1,5 +1,5 @@
-"""DUAL (arXiv 2203.04911): spoken question answering on units, and the reader of spans that the
-other systems share.
+"""DUAL (arXiv 2203.04911) answers spoken questions from units; the other systems share its reader
+of spans.
 
 data      windows, examples, batches
 model     embedding, text encoder, two vectors; on disk

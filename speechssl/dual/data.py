@@ -20,10 +20,10 @@ import torch
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.data.records import Corpus, Question, data_hash
+from speechssl.data.records import Corpus, Question, hash_data
 from speechssl.dual.options import MAX_TOKENS, QaOptions
 from speechssl.errors import InputError
-from speechssl.timing import FrameGrid, RunLength, units_of_interval
+from speechssl.timing import FrameGrid, RunLength, find_units
 
 if TYPE_CHECKING:  # the Trainer takes long to import, and answering does not need it
     from speechssl.training import Batch
@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def symbols(self) -> int:
-        """Ids below this are units or audio words, ids from it on specials."""
+        """Return the number of units or audio words, whose ids come first; specials follow."""
         return min(self.cls, self.sep, self.pad)
 
 
@@ -147,7 +147,7 @@ class Example:
 
 @dataclass(frozen=True)
 class ExampleBatches:
-    """Calling this gives the batch of a step, which depends on (seed, step) only.
+    """These are the batches of a training on examples, a function of (seed, step) only.
 
     The answer stands anywhere in its window. A share of `empty` windows is cut anywhere in the
     passage; a window that does not hold the answer has its label at [CLS].
@@ -214,12 +214,12 @@ def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) ->
     of units to which they will be joined, if any. Raises InputError where the units are of another
     corpus, or the pieces of other units."""
     # imports pyarrow, which answering does not need
-    from speechssl.units.storage import units_card
+    from speechssl.units.storage import read_units_card
 
-    card = units_card(units)
+    card = read_units_card(units)
     grid = FrameGrid(**card["grid"])
     source = UnitSource(dict(card["made_from"]), card["K"], grid, tuple(card["codebooks"]))
-    if source.made_from.get("corpus") != data_hash(corpus, units.name):
+    if source.made_from.get("corpus") != hash_data(corpus, units.name):
         raise InputError(
             f"the units in {units} were made from another corpus than {corpus}; extract them again"
         )
@@ -270,7 +270,7 @@ def make_unit_examples(
             left_out[question.id] = f"no units of {missing[0]}"
         else:
             passage = units[question.passage]
-            first, last = units_of_interval(grid, passage, *times)
+            first, last = find_units(grid, passage, *times)
             examples.append(Example(units[question.id].units, passage.units, first, last))
     return examples, left_out
 

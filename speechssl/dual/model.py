@@ -1,11 +1,11 @@
-"""The span model (BERT's question answering, arXiv 1810.04805, section 4.2): embedding table, text
-encoder, two vectors.
+"""The span model is an embedding table, a text encoder and two vectors (BERT's question answering,
+arXiv 1810.04805, section 4.2).
 
-Both vectors are dotted with every output of the encoder and give the logits of an answer's start
-and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT audio
-words. On disk a reader is a folder with config, weights, layout and card; matrices are kept as int8
-(`quantisation.quantise`), everything else as it is.
-Letters: B sequences, S tokens in a sequence, E embedding width.
+Both vectors are multiplied with every output of the encoder and give the logits of an answer's
+start and end. DUAL reads units with it (arXiv 2203.04911), the cascade word pieces, SpeechBERT
+audio words. On disk a reader is a folder with config, weights, layout and card; matrices are kept
+as int8 (`quantisation.quantise`), everything else as it is. Letters: B sequences, S tokens in a
+sequence, E embedding width.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
-from speechssl.artifacts import hash_files, read_json, replacing, write_json
+from speechssl.artifacts import hash_files, read_json, replace_file, write_json
 from speechssl.dual.data import Layout, mark_window
 from speechssl.encoders.hubert import UninitialisedLinear
 from speechssl.errors import InputError
-from speechssl.finetuning import add_modules, added_modules
+from speechssl.finetuning import add_modules, find_added_modules
 from speechssl.quantisation import dequantise, quantise
 from speechssl.textlm.attention import (
     LONG,
+    attend_in_blocks,
     attend_locally,
-    block_attention,
     is_packed,
-    local_mask,
+    make_local_mask,
     pack,
     unpack,
 )
@@ -98,7 +98,7 @@ class EncoderInputs:
             if self.reads_blocks and mask.shape[1] > LONG:
                 inputs["attention_mask"] = pack(real, question)
             else:
-                inputs["attention_mask"] = local_mask(real, question, self.attention_width)
+                inputs["attention_mask"] = make_local_mask(real, question, self.attention_width)
         if self.takes_segments:
             inputs["token_type_ids"] = segments
         if self.takes_global_attention:
@@ -175,10 +175,10 @@ class BertLayer(nn.Module):
         projections = nn.ModuleDict(
             {name: UninitialisedLinear(width, width) for name in ("query", "key", "value")}
         )
-        output = _residual_output(config, width)
+        output = _make_output(config, width)
         self.attention = nn.ModuleDict({"self": projections, "output": output})
         self.intermediate = nn.ModuleDict({"dense": UninitialisedLinear(width, inner_width)})
-        self.output = _residual_output(config, inner_width)
+        self.output = _make_output(config, inner_width)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None, width: int) -> torch.Tensor:
         """Return (B, S, E). x: (B, S, E); mask: (B, 1, S, S) or packed (B, 1, 2, S), as in `Bert`,
@@ -189,7 +189,7 @@ class BertLayer(nn.Module):
         )
         if mask is not None and is_packed(mask, x.shape[1]):
             real, question = unpack(mask)
-            attended = block_attention(q, k, v, real, question, width)
+            attended = attend_in_blocks(q, k, v, real, question, width)
         else:
             attended = functional.scaled_dot_product_attention(q, k, v, mask)
         attended = attended.transpose(1, 2).reshape(x.shape)
@@ -199,7 +199,7 @@ class BertLayer(nn.Module):
         return self.output["LayerNorm"](self.output["dense"](inner) + x)
 
 
-def _residual_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
+def _make_output(config: SimpleNamespace, source: int) -> nn.ModuleDict:
     """Make the dense layer whose output is added to the residual stream, and the norm that follows.
     source: input width of the dense layer."""
     width = config.hidden_size
@@ -270,13 +270,13 @@ def save_reader(folder: Path, model: Any, layout: Layout, card: dict[str, Any]) 
     """Write model.safetensors, config.json and, last, card.json, which has the hashes of both and
     of the tokeniser in the folder. model: any with `encoder` and `embedding`, such as a SpanModel.
     """
-    with replacing(folder / "model.safetensors") as temporary:
+    with replace_file(folder / "model.safetensors") as temporary:
         save_file(quantise(drop_pooler(model.state_dict())), temporary)
     config = model.encoder.config.to_dict() | {"symbols": list(model.embedding.weight.shape)}
     subwords = getattr(model, "subwords", None)
     if subwords is not None:
         config["subwords"] = subwords.shape
-    added = added_modules(model.encoder)
+    added = find_added_modules(model.encoder)
     if added:
         config["added"] = added
     config.pop("_name_or_path", None)  # a path of the machine it was trained on

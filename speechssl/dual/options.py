@@ -1,4 +1,5 @@
-"""Options of `speechssl train dual`, and those that it shares with the other readers."""
+"""This module holds the options of `speechssl train dual` and `train unit-words`, and those that
+all readers share."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from speechssl.options import (
     TrainingOptions,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
 )
@@ -206,4 +207,4 @@ class TrainUnitWords:
                 "--start and --teacher both say how the student begins; leave out one of them"
             )
         if self.objective == "masked-units":
-            refuse_given(["layers"], changed_options(self), "with --objective masked-units")
+            refuse_given(["layers"], list_changes(self), "with --objective masked-units")

@@ -1,5 +1,5 @@
-"""DUAL as a system (arXiv 2203.04911): encoder -> one layer -> k-means -> run-length units ->
-reader -> one span -> seconds.
+"""DUAL answers a question in six steps (arXiv 2203.04911): encoder -> one layer -> k-means ->
+run-length units -> reader -> one span -> seconds.
 
 DUAL's code chooses, among the 3 best starts and the 3 best ends, the span of at most 275 units with
 the greatest 0.4 log p(start) + 0.6 log p(end). Text QA and SpeechBERT are decoded as BERT on SQuAD
@@ -44,7 +44,7 @@ class AnswerSpan:
 
 
 class ScoredWindow(NamedTuple):
-    """The reader's scores for a window of a passage."""
+    """A scored window has the reader's scores for a window of a passage."""
 
     window: Window
     logits: np.ndarray  # (L, 2), of start and end
@@ -236,7 +236,7 @@ def answer_units(
     spans = reader.read([(question.units, passage.units) for question, passage in items])
     answers = []
     for span, (_, passage) in zip(spans, items, strict=True):
-        start, end = interval_of_units(grid, passage, span.first, span.last)
+        start, end = find_interval(grid, passage, span.first, span.last)
         answers.append(TimedAnswer(start, end, span.confidence))
     return answers
 
@@ -254,7 +254,7 @@ class DualSystem:
     def encode(self, record: Any, samples: Any) -> RunLength:
         """Encode a recording as units. samples: (N,) float32 at 16 kHz. Raises ValueError for audio
         shorter than one frame."""
-        return self.extractor.units(samples)
+        return self.extractor.extract(samples)
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """Answer questions. items: units of (question, passage)."""

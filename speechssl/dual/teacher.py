@@ -41,7 +41,6 @@ from speechssl.data.records import (
 )
 from speechssl.dual.data import (
     Layout,
-    UnitSource,
     collate,
     draw_batch,
     load_joined_units,
@@ -62,11 +61,11 @@ from speechssl.dual.train import (
     save_trained,
 )
 from speechssl.errors import InputError, report_set_aside
-from speechssl.options import find_shipped, settings
+from speechssl.options import find_shipped, select_settings
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.symbols import special_ids
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
-from speechssl.timing import FrameGrid, RunLength, units_of_interval
+from speechssl.textlm.symbols import list_specials
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
+from speechssl.timing import FrameGrid, RunLength, find_units
 from speechssl.training import Batch, check_share
 
 TEMPERATURE = 0.07  # of the softmax over cosines
@@ -85,15 +84,15 @@ def train_unit_words(o: TrainUnitWords) -> None:
     start = o.start or o.teacher  # one of them at most: the student begins with its weights
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     made_from = {
-        "data": data_hash(o.corpus, o.qa.split),
+        "data": hash_data(o.corpus, o.qa.split),
         "units": source.made_from,
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
     }
-    options = settings(o.qa) | {"objective": o.objective}
+    options = select_settings(o.qa) | {"objective": o.objective}
     if o.layers == "all":
         options["layers"] = "all"
-    with stage(o.out, made_from, options, grows=STEPS) as step:
+    with begin_stage(o.out, made_from, options, grows=STEPS) as step:
         if not step.done:
             teacher = load_teacher(o.qa.text_encoder, o.teacher)
             data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
@@ -105,11 +104,14 @@ def train_unit_words(o: TrainUnitWords) -> None:
                     f"{data.root / data.split} has no recording whose words have times; "
                     "`speechssl align` finds these"
                 )
-            student = begin_student(o, source)
+            if o.teacher is None:
+                student = begin_dual(o.start, source, o.qa)
+            else:
+                student = copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
             has_words = pieces is not None or o.teacher is not None
             if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
-            layout = make_layout(o.qa, *special_ids(source.symbols))
+            layout = make_layout(o.qa, *list_specials(source.symbols))
             model: nn.Module = UnitTeacher(student, teacher, o.layers == "all")
             batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
             if o.objective == "masked-units":
@@ -138,20 +140,12 @@ def load_teacher(text_encoder: str, reader: Path | None) -> WordReader:
     """Load the teacher: a reader of words or, where there is none, the text encoder."""
     if reader is None:
         encoder, tokenizer = load_text_encoder(text_encoder)
-        layout = Layout(*special_tokens(tokenizer))
+        layout = Layout(*find_special_tokens(tokenizer))
         words = encoder.get_input_embeddings()
         return WordReader(remove_dropout(encoder), words, TextCodec(tokenizer), layout)
     model, layout, _ = load_reader(reader)
     codec = TextCodec(load_tokenizer(reader))
     return WordReader(model.encoder, model.embedding, codec, layout)
-
-
-def begin_student(o: TrainUnitWords, source: UnitSource) -> SpanModel:
-    """Make the student: a copy of the teacher, the reader in `o.start`, or the text encoder, with
-    an embedding table of units."""
-    if o.teacher is not None:
-        return copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
-    return begin_dual(o.start, source, o.qa)
 
 
 def copy_with_units(reader: Path, symbols: int, seed: int) -> SpanModel:
@@ -226,14 +220,15 @@ def find_word_units(
     for word in record.words:
         ids, _ = codec.encode([word.text])
         if len(ids) and word.end > word.start:
-            spans.append(units_of_interval(grid, units, word.start, word.end))
+            spans.append(find_units(grid, units, word.start, word.end))
             word_pieces.append(ids)
     return SpokenWords(units.units, np.array(spans, int).reshape(-1, 2), tuple(word_pieces))
 
 
 @dataclass(frozen=True)
 class SpokenPairs:
-    """Pairs of a question and its passage; a passage without questions stands alone."""
+    """These recordings are paired, a question with its passage; a passage without questions stands
+    alone."""
 
     recordings: Mapping[str, SpokenWords]
     pairs: Sequence[tuple[str, str]]  # ids of question ("" for none) and passage
@@ -261,8 +256,8 @@ def pair_recordings(
 
 @dataclass(frozen=True)
 class WordBatches:
-    """Calling this gives the batch of a step, which depends on (seed, step) only: pairs of a
-    question and a window from anywhere in its passage, in units and in words."""
+    """These batches of pairs are a function of (seed, step) only: a question and a window from
+    anywhere in its passage, in units and in words."""
 
     spoken: SpokenPairs
     layout: Layout  # of the student
@@ -372,7 +367,7 @@ class UnitTeacher(nn.Module):
         self.teacher = teacher
         self.every_layer = every_layer
 
-    def vectors(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed_words(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the vectors (L, N, H) that the layers of student and teacher give the words of a
         batch."""
         student = self.student
@@ -395,7 +390,7 @@ class UnitTeacher(nn.Module):
         of the batch by the student's vector, a mean over words and layers. right: the share of
         words whose vectors in the last layer are nearest to each other.
         """
-        student_vectors, teacher_vectors = self.vectors(batch)
+        student_vectors, teacher_vectors = self.embed_words(batch)
         student_vectors = functional.normalize(student_vectors, dim=-1)
         teacher_vectors = functional.normalize(teacher_vectors, dim=-1)
         cosines = student_vectors @ teacher_vectors.mT  # (L, N, N)
@@ -415,7 +410,8 @@ UNMASKED = -1  # target where nothing is predicted
 
 @dataclass(frozen=True)
 class MaskedUnitBatches:
-    """Calling this gives the batch of a step of `WordBatches` with units to predict."""
+    """These are the batches of `WordBatches`, with hidden units to predict in the place of
+    words."""
 
     batches: WordBatches
 

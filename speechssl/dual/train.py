@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.artifacts import CARD, MADE_FROM, read_json, replacing, stage, write_json
+from speechssl.artifacts import CARD, MADE_FROM, begin_stage, read_json, replace_file, write_json
 from speechssl.checkpoints import hash_checkpoint
 from speechssl.data.records import (
     QUESTIONS,
@@ -48,18 +48,18 @@ from speechssl.dual.model import SpanModel, load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, TimedAnswer, answer_units
 from speechssl.errors import InputError, report_set_aside
-from speechssl.finetuning import merge_lora, train_only, trained_parameters
+from speechssl.finetuning import count_trained, merge_lora, train_only
 from speechssl.metrics import frame_f1, token_f1
-from speechssl.options import EvalOptions, find_shipped, settings
+from speechssl.options import EvalOptions, find_shipped, select_settings
 from speechssl.processes import is_main
 from speechssl.textlm.encoders import (
     checkpoint_gradients,
-    licences,
+    collect_licences,
+    count_positions,
     load_text_encoder,
-    longest_sequence,
     remove_dropout,
 )
-from speechssl.textlm.symbols import special_ids, symbol_encoder
+from speechssl.textlm.symbols import embed_symbols, list_specials
 from speechssl.timing import RunLength
 from speechssl.training import Batch, Evaluation, check_share, describe_steps, fit, write_by_main
 from speechssl.units.pieces import PIECES_FILE, Pieces, load_pieces
@@ -91,14 +91,14 @@ def train_dual(o: TrainDual) -> None:
     source = read_unit_source(o.units / o.qa.split, o.corpus, pieces)
     inputs = {"units": source.made_from, "assignment": o.assignment, "passages": o.passages}
     made_from = hash_inputs(o, o.qa.split) | inputs
-    with stage(o.out, made_from, settings(o.qa), grows=STEPS) as step:
+    with begin_stage(o.out, made_from, select_settings(o.qa), grows=STEPS) as step:
         if not step.done:
             data = take_first_passages(load_corpus(o.corpus, o.qa.split), o.passages)
             units = load_joined_units(o.units / o.qa.split, pieces)
             examples, left_out = make_unit_examples(data, units, source.grid)
             report_set_aside(left_out, "DUAL's training", "question")
             model = begin_dual(o.start, source, o.qa, o.assignment)
-            layout = make_layout(o.qa, *special_ids(source.symbols))
+            layout = make_layout(o.qa, *list_specials(source.symbols))
             layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
             evaluation = make_unit_evaluation(o, source, model, layout, pieces)
             card = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
@@ -157,7 +157,7 @@ def make_unit_encoder(
 ) -> tuple[PreTrainedModel, nn.Embedding]:
     """Make a text encoder and the embedding table (K + 3, E) of units. Seeds torch, from which the
     head is drawn that is made next."""
-    encoder, table = symbol_encoder(*load_text_encoder(text_encoder), symbols, assignment, seed)
+    encoder, table = embed_symbols(*load_text_encoder(text_encoder), symbols, assignment, seed)
     torch.manual_seed(seed)
     return encoder, table
 
@@ -266,13 +266,13 @@ def fit_reader(
     if options.gradient_checkpointing:
         checkpoint_gradients(model.encoder, options.text_encoder)
     result = fit(objective or model, batches, options.training, folder, evaluation)
-    return {"training": result, "trained_parameters": trained_parameters(model)}
+    return {"training": result, "trained_parameters": count_trained(model)}
 
 
 def check_positions(encoder: PreTrainedModel, layout: Layout, name: str) -> None:
     """Raise InputError where a question and a window are longer than the encoder has positions
     for."""
-    longest = longest_sequence(encoder)
+    longest = count_positions(encoder)
     if longest is not None and layout.size + layout.question + 3 > longest:
         raise InputError(
             f"a window of {layout.size} tokens with a question of up to {layout.question} and 3 "
@@ -303,7 +303,7 @@ def save_questions(out: Path, questions: Iterable[Question], start: Path | None)
     if start and (start / QUESTIONS).is_file():
         hashes = np.union1d(hashes, np.load(start / QUESTIONS))
     if len(hashes):
-        with replacing(out / QUESTIONS) as temporary:
+        with replace_file(out / QUESTIONS) as temporary:
             np.save(temporary, hashes)
 
 
@@ -312,9 +312,9 @@ def save_questions(out: Path, questions: Iterable[Question], start: Path | None)
 
 def hash_splits(corpus: Path, split: str, evaluation: EvalOptions) -> dict[str, Any]:
     """Hash the split that is trained on, and the one that is evaluated on meanwhile, if any."""
-    inputs = {"data": data_hash(corpus, split)}
+    inputs = {"data": hash_data(corpus, split)}
     if evaluation.eval_every:
-        inputs["eval_data"] = data_hash(corpus, evaluation.eval_split)
+        inputs["eval_data"] = hash_data(corpus, evaluation.eval_split)
     return inputs
 
 
@@ -347,8 +347,8 @@ def collect_reader_facts(
     """
     start = start or o.start
     facts: dict[str, Any] = {
-        "options": settings(o.qa),
-        "corpus": corpus_card(o.corpus),
+        "options": select_settings(o.qa),
+        "corpus": read_corpus_card(o.corpus),
         "start": read_weights_hash(start),
     }
     return facts | licences(o.corpus, text_encoder, start) | collect_data_facts(made_from, start)
@@ -372,8 +372,8 @@ def sample_items(items: Sequence[T], options: EvalOptions) -> list[T]:
 def select_questions(
     data: Corpus, questions: Sequence[Question], options: EvalOptions, what: str
 ) -> Corpus:
-    """Cut a split to a sample of these questions, and their passages. what: such questions have,
-    for the message. Raises InputError where there are none."""
+    """Cut a split to a sample of these questions, and their passages. what: the
+    property of these questions, for the message. Raises InputError where there are none."""
     if not questions:
         raise InputError(
             f"{data.root / data.split} has no question with {what} to evaluate on while "
@@ -512,7 +512,7 @@ def sweep_learning_rates(o: Any, train: Callable[[Any], None]) -> None:
 
 
 def copy_run(run: Path, out: Path, facts: Mapping[str, Any]) -> None:
-    """Make `out` a copy of a run, with more facts on its card; once."""
+    """Copy a run to `out`, once, and add facts to the card of the copy."""
     card = read_json(run / CARD) | facts
     if (out / CARD).is_file() and read_json(out / CARD) == card:
         return

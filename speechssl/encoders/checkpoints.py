@@ -21,7 +21,7 @@ import torch
 
 from speechssl.artifacts import read_json
 from speechssl.encoders.unpickle import read_pt, replace_stand_ins
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.schema import convert
 
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
@@ -138,8 +138,8 @@ class Architecture:
     norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
 
-    def override(self, other: Architecture) -> Architecture:
-        """Return what this architecture states, completed by the other."""
+    def fill_from(self, other: Architecture) -> Architecture:
+        """Return this architecture; what it does not state is taken from the other."""
         stated = {f.name: getattr(self, f.name) for f in fields(self)}
         return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
@@ -148,10 +148,10 @@ def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
     """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
     InputError for an activation other than gelu."""
     settings = settings if isinstance(settings, dict) else {}
-    model, task = _section(settings, "model"), _section(settings, "task")
+    model, task = _get_section(settings, "model"), _get_section(settings, "task")
     pretraining = model.get("w2v_args")  # in the settings of a fine-tuned model
     if isinstance(pretraining, dict):
-        model = _section(pretraining, "model")
+        model = _get_section(pretraining, "model")
     if model.get("activation_fn", "gelu") != "gelu":
         raise InputError(
             f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
@@ -169,20 +169,20 @@ def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
         model_type = "hubert" if "hubert" in name else "wav2vec2"
     return Architecture(
         strides=tuple(strides) or None,
-        heads=_value_of(model, "encoder_attention_heads", int),
-        pre_norm=_value_of(model, "layer_norm_first", bool),
-        normalise=_value_of(task, "normalize", bool),
+        heads=_get_value(model, "encoder_attention_heads", int),
+        pre_norm=_get_value(model, "layer_norm_first", bool),
+        normalise=_get_value(task, "normalize", bool),
         model_type=model_type,
     )
 
 
-def _section(settings: dict[str, Any], name: str) -> dict[str, Any]:
+def _get_section(settings: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the settings; the settings themselves where they are flat."""
     section = settings.get(name)
     return section if isinstance(section, dict) else settings
 
 
-def _value_of(section: dict[str, Any], name: str, kind: type) -> Any:
+def _get_value(section: dict[str, Any], name: str, kind: type) -> Any:
     """Return a value, None for one of another type: it may be a reference, "${task.normalize}"."""
     value = section.get(name)
     return value if type(value) is kind else None
@@ -199,7 +199,7 @@ class TorchaudioArguments:
     extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
     encoder_max_distance: int | None = None
 
-    def architecture(self) -> Architecture:
+    def make_architecture(self) -> Architecture:
         """Return the properties that the arguments state."""
         layers = self.extractor_conv_layer_config
         return Architecture(
@@ -378,8 +378,8 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     weights are missing or left over, or a property is not stated and cannot be assumed.
     """
     where = weights.where
-    stated = overrides.override(weights.stated)
-    norm = _norm_of(set(weights.state), stated.norm)
+    stated = overrides.fill_from(weights.stated)
+    norm = _find_norm(set(weights.state), stated.norm)
     state = _split_projections(weights.state)
     state = rename(state, weights.kind, norm or "group")
     # fairseq has no projection between equal widths
@@ -409,7 +409,7 @@ def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Modul
     return model.eval().requires_grad_(False), normalise, assumptions + no_mask
 
 
-def _norm_of(names: set[str], stated: str | None) -> str | None:
+def _find_norm(names: set[str], stated: str | None) -> str | None:
     """Return the norm of the front end, group or layer. It follows from the names of the weights,
     except for a front end of one convolution, which has the same names in both cases."""
     if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
@@ -459,15 +459,15 @@ def read_bundle(name: str) -> Weights:
         state = bundle.get_model().state_dict()
     except Exception as error:  # no network, a damaged cache, a disk that is full
         raise InputError(
-            f"cannot fetch {where} ({first_line(error)}); try again with a network, or give a file"
+            f"cannot fetch {where} ({cut_error(error)}); try again with a network, or give a file"
         ) from error
     model_type = "wav2vec2"
     for other in ("wavlm", "hubert"):
         if name.startswith(other.upper()):
             model_type = other
-    stated = convert(dict(bundle._params), TorchaudioArguments, where).architecture()
+    stated = convert(dict(bundle._params), TorchaudioArguments, where).make_architecture()
     stated = replace(stated, model_type=model_type, normalise=bundle._normalize_waveform)
-    state, left_out = _without_extras(_without_prefix(state))
+    state, left_out = _leave_out_extras(_strip_prefix(state))
     return Weights(where, where, "torchaudio", state, left_out, stated)
 
 
@@ -477,7 +477,7 @@ def read_file(path: Path) -> Weights:
     content = read_pt(path) if path.suffix != ".safetensors" else {}
     state, settings = _unwrap(content if isinstance(content, Mapping) else {})
     is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
-    weights = _without_prefix(state) if is_state else {}
+    weights = _strip_prefix(state) if is_state else {}
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
     is_encoder = kind == "torchaudio" or any(".self_attn." in name for name in weights)
     if not is_encoder or len(state) != len(weights):  # fewer: two weights got the same name
@@ -486,7 +486,7 @@ def read_file(path: Path) -> Weights:
             f"({list_first(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of "
             "these libraries, or the folder of a Hugging Face model"
         )
-    state, left_out = _without_extras(weights)
+    state, left_out = _leave_out_extras(weights)
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if kind == "fairseq":
@@ -494,7 +494,7 @@ def read_file(path: Path) -> Weights:
         if "label_embs_concat" in left_out:
             stated = replace(stated, model_type=stated.model_type or "hubert")
         return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    stated = convert(dict(card), Architecture, card_file).override(_read_arguments(path))
+    stated = convert(dict(card), Architecture, card_file).fill_from(_read_arguments(path))
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "mask_generator.mask_embedding" not in state and MASK in card:
@@ -522,10 +522,10 @@ def _read_arguments(path: Path) -> Architecture:
     if not arguments.is_file():
         return Architecture()
     remedy = "give the arguments of wav2vec2_model, or delete the file"
-    return convert(read_json(arguments), TorchaudioArguments, arguments, remedy).architecture()
+    return convert(read_json(arguments), TorchaudioArguments, arguments, remedy).make_architecture()
 
 
-def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _strip_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Remove from the names the prefix that the encoder has inside a larger model, and "model."
     from the names of other weights of that model."""
     prefix = next((p for p in PREFIXES if any(name.startswith(p + CONV) for name in state)), "")
@@ -537,7 +537,7 @@ def _without_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     return renamed
 
 
-def _without_extras(
+def _leave_out_extras(
     state: Mapping[str, torch.Tensor],
 ) -> tuple[dict[str, torch.Tensor], list[str]]:
     """Return the encoder's weights, and the names of the `EXTRAS`, which are left out."""

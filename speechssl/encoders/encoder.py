@@ -41,12 +41,12 @@ class Engine(Protocol):
     def backend(self) -> str:
         """Return what computes: cpu, cuda, or openvino."""
 
-    def statistics(self, wave: torch.Tensor) -> Any:
+    def compute_statistics(self, wave: torch.Tensor) -> Any:
         """Return what encoding a piece needs to know of the whole utterance, (N,) float32, such as
         the scale and shift of HuBERT's group norm after the first convolution; None where it needs
         nothing."""
 
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, in ascending order, of a piece of the utterance, (N,) float32: (T,
@@ -60,10 +60,10 @@ class FunctionEngine:
     compute: Callable[[np.ndarray], torch.Tensor]
     backend: str = "cpu"
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def compute_statistics(self, wave: torch.Tensor) -> None:
         """Return None: a piece is encoded as if it were the utterance."""
 
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return the layer (T, D) of a piece (N,) float32."""
@@ -110,13 +110,15 @@ class SpeechEncoder:
         """Encode one utterance of any length: (N,) float32 at 16 kHz -> all layers, (L + 1, T, D)
         float32.
 
-        T is that of a single pass (`grid.frames(N)`): audio longer than `chunking.seconds` is
+        T is that of a single pass (`grid.count_frames(N)`): audio longer than `chunking.seconds` is
         encoded in overlapping pieces that are joined frame by frame. Raises ValueError for fewer
         samples than one receptive field, InputError where the encoder gives another
         number of frames.
         """
         layers = range(self.layers + 1)
-        return torch.cat([torch.stack(states) for states in self._pieces(samples, layers)], dim=1)
+        return torch.cat(
+            [torch.stack(states) for states in self._encode_pieces(samples, layers)], dim=1
+        )
 
     def features(self, samples: np.ndarray, layer: int) -> torch.Tensor:
         """Return one layer of one utterance, (T, D) float32. Raises InputError for a layer that the
@@ -126,8 +128,8 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self._check(layer)
-        for states in self._pieces(samples, [layer]):
+        self._check_layer(layer)
+        for states in self._encode_pieces(samples, [layer]):
             yield states[0]
 
     @property
@@ -143,13 +145,13 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of several recordings. With `batches` they stay on the GPU."""
-        self._check(layer)
+        self._check_layer(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
             short = [n for n, samples in enumerate(recordings) if len(samples) <= longest]
             waves = [self.wave(recordings[n]) for n in short]
-            batched = self.engine.features(waves, layer, self.grid)  # type: ignore[attr-defined]
+            batched = self.engine.compute_features(waves, layer, self.grid)  # type: ignore[attr-defined]
             for n, x in zip(short, batched, strict=True):
                 features[n] = x.clone().float()  # not a view of the padded batch
         for n, samples in enumerate(recordings):
@@ -157,7 +159,7 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def _check(self, layer: int) -> None:
+    def _check_layer(self, layer: int) -> None:
         if not 0 <= operator.index(layer) <= self.layers:
             raise InputError(
                 f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
@@ -172,12 +174,12 @@ class SpeechEncoder:
         samples = np.asanyarray(samples)
         if samples.ndim != 1:
             raise ValueError(f"samples have the shape {samples.shape}; give one channel, (N,)")
-        if self.grid.frames(len(samples)) == 0:
+        if self.grid.count_frames(len(samples)) == 0:
             raise ValueError(
                 f"{len(samples)} samples are fewer than the {self.grid.receptive} "
                 "that one frame needs"
             )
-        mean, square = _moments(samples)
+        mean, square = _compute_moments(samples)
         if not np.isfinite(square):
             raise ValueError("the samples hold numbers that are not finite, or are far too large")
         if not self.normalise:
@@ -190,16 +192,18 @@ class SpeechEncoder:
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
         if len(samples) <= LONG:
-            return _tensor(_normalise(samples, mean, scale))
-        blocks = (_normalise(block, mean, scale) for block in in_blocks(samples))
-        return _tensor(collect(blocks))  # which lies in a file
+            return _view_as_tensor(_normalise(samples, mean, scale))
+        blocks = (_normalise(block, mean, scale) for block in iterate_blocks(samples))
+        return _view_as_tensor(collect(blocks))  # which lies in a file
 
     @torch.inference_mode()
-    def _pieces(self, samples: np.ndarray, layers: Sequence[int]) -> Iterator[list[torch.Tensor]]:
+    def _encode_pieces(
+        self, samples: np.ndarray, layers: Sequence[int]
+    ) -> Iterator[list[torch.Tensor]]:
         """Yield these layers of every piece, without the context."""
         wave = self.wave(samples)
-        frames = self.grid.frames(len(samples))
-        statistics = self.engine.statistics(wave)
+        frames = self.grid.count_frames(len(samples))
+        statistics = self.engine.compute_statistics(wave)
         size = round(self.chunking.seconds * self.grid.frame_rate)
         context = round(self.chunking.context * self.grid.frame_rate)
         if len(wave) <= (self.window or self.chunking.seconds) * self.grid.sample_rate:
@@ -212,10 +216,10 @@ class SpeechEncoder:
             left = max(first - context, 0)
             right = min(first + size + context, frames)
             # the last piece has the samples after the last frame: some engines' norms see them
-            end = len(wave) if right == frames else self.grid.samples_for(right)
+            end = len(wave) if right == frames else self.grid.count_samples(right)
             piece = wave[left * self.grid.hop : end]
             inner = slice(first - left, min(first + size, frames) - left)
-            states = self.engine.states(piece, statistics, layers)
+            states = self.engine.compute_layers(piece, statistics, layers)
             if any(len(x) != right - left for x in states):
                 raise InputError(
                     f"{self.name} gives {len(states[0])} frames for {len(piece)} samples, and not "
@@ -226,7 +230,7 @@ class SpeechEncoder:
             yield [x[inner].clone().float() for x in states]
 
 
-def _moments(samples: np.ndarray) -> tuple[float, float]:
+def _compute_moments(samples: np.ndarray) -> tuple[float, float]:
     """Return the means of samples (N,) and of their squares. They are computed in float64 and block
     by block, and are the same for any number of threads."""
     total = squares = 0.0
@@ -243,7 +247,7 @@ def _normalise(samples: np.ndarray, mean: float, scale: float) -> np.ndarray:
     return torch.from_numpy(samples.astype(np.float32)).sub_(mean).mul_(scale).numpy()
 
 
-def _tensor(samples: np.ndarray) -> torch.Tensor:
+def _view_as_tensor(samples: np.ndarray) -> torch.Tensor:
     """View an array as a tensor in the same memory, or of the same file."""
     if isinstance(samples, np.memmap):
         samples = samples.view(np.ndarray)
@@ -294,7 +298,7 @@ class SharedEncoder:
         """
         inner = self.inner
         memory = self._remember(samples)
-        size = 4 * (inner.layers + 1) * inner.grid.frames(len(samples)) * inner.width
+        size = 4 * (inner.layers + 1) * inner.grid.count_frames(len(samples)) * inner.width
         is_cheap = layer == inner.layers and size <= REMEMBERED_BYTES
         if is_cheap or memory.all_layers is not None:
             yield self.hidden_states(samples)[layer]
@@ -328,7 +332,7 @@ def remember_last(encode: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray],
 
 
 @contextmanager
-def single_threaded(workers: int) -> Iterator[ThreadPoolExecutor]:
+def open_pool(workers: int) -> Iterator[ThreadPoolExecutor]:
     """Give a pool of threads, in each of which torch uses one thread.
 
     Several small models side by side are faster than one small model on several threads. And since

@@ -24,12 +24,12 @@ from tqdm import tqdm
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import (
     Statistics,
-    convolution_dtype,
-    dtype_of,
-    group_norm_statistics,
-    layer_norm_if_any,
+    apply_layer_norm,
+    choose_dtype,
+    find_dtype,
+    measure_group_norm,
+    remove_weight_norm,
     transform,
-    without_weight_norm,
 )
 from speechssl.errors import MissingExtra
 from speechssl.timing import FrameGrid
@@ -66,11 +66,11 @@ class OpenVinoEngine:
         self.lock = threading.Lock()
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Statistics:
+    def compute_statistics(self, wave: torch.Tensor) -> Statistics:
         """Return the scale and shift of the group norm for this utterance. wave: (N,) float32."""
-        return group_norm_statistics(self.first, wave[None])
+        return measure_group_norm(self.first, wave[None])
 
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: Statistics, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers of one piece, (T, D) each. piece: (N,) float32."""
@@ -97,7 +97,7 @@ class OpenVinoEngine:
 
 
 class AllLayers(nn.Module):
-    """This module has all layers as outputs, for OpenVINO to trace."""
+    """This module returns all layers of a model, for OpenVINO to trace."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class AllLayers(nn.Module):
             x = F.conv1d(x, conv.weight, conv.bias if n else None, conv.stride)
             if n == 0:
                 x = scale[..., None] * x + shift[..., None]
-            x = F.gelu(layer_norm_if_any(layer, x.transpose(1, 2)).transpose(1, 2))
+            x = F.gelu(apply_layer_norm(layer, x.transpose(1, 2)).transpose(1, 2))
         return tuple(transform(self.model, x.transpose(1, 2)))
 
 
@@ -123,7 +123,7 @@ def convert_to_openvino(model: Any, graph: Path) -> None:
     (1, T, D) each."""
     import openvino
 
-    model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
+    model.encoder.pos_conv_embed.conv = remove_weight_norm(model.encoder.pos_conv_embed.conv)
     channels = model.config.conv_dim[0]
     example = torch.zeros(1, SAMPLE_RATE), torch.ones(1, channels), torch.zeros(1, channels)
     with warnings.catch_warnings(action="ignore"):  # tracing warns of constants
@@ -143,21 +143,21 @@ class TransformersEngine:
         self.device = torch.device(device)
         self.backend = self.device.type
         self.lock = threading.Lock()  # the hooks are on the model, which all threads share
-        self.dtype = dtype_of(precision)
+        self.dtype = find_dtype(precision)
         self.model = model.to(device, self.dtype)
-        # convolutions that may be wrong in bf16 (`convolution_dtype`) run in float32
+        # convolutions that may be wrong in bf16 (`choose_dtype`) run in float32
         for module in self.model.modules():
             if not isinstance(module, nn.Conv1d):
                 continue
-            if convolution_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
+            if choose_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def compute_statistics(self, wave: torch.Tensor) -> None:
         """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, (T, D) each. piece: (N,) float32."""
@@ -203,21 +203,21 @@ class WhisperEngine:
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
         self.device = torch.device(device)
         self.backend = self.device.type
-        self.model = encoder.to(device, dtype_of(precision))
+        self.model = encoder.to(device, find_dtype(precision))
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def compute_statistics(self, wave: torch.Tensor) -> None:
         """Return None: the log-mel is scaled by its largest value in the window, and not in the
         utterance."""
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, (T, D) each. piece: (N,) float32, at most 30 s."""
-        frames = WHISPER_GRID.frames(len(piece))
+        frames = WHISPER_GRID.count_frames(len(piece))
         weight = self.model.conv1.weight
         samples = piece.numpy()
         mel = self.mel(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features

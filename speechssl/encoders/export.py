@@ -29,15 +29,15 @@ from speechssl.encoders.hubert import has_our_forward_pass
 from speechssl.encoders.load import (
     ONE_FILE,
     Checkpoint,
-    as_encoder,
-    file_hashes,
+    hash_folder,
     hash_weights,
     load_checkpoint,
+    make_speech_encoder,
     save_extractor,
 )
 from speechssl.encoders.options import Convert
 from speechssl.errors import InputError
-from speechssl.finetuning import added_modules
+from speechssl.finetuning import find_added_modules
 
 TOLERANCE = 1e-5  # of the relative error of a layer
 SECONDS = 2  # of noise, for which layers are compared
@@ -76,7 +76,7 @@ def convert(
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)
-    further_files = [] if is_folder else [out.with_suffix(".json"), _card_file(out, kind)]
+    further_files = [] if is_folder else [out.with_suffix(".json"), _name_card(out, kind)]
     if any(path.exists() for path in (out, *further_files)):
         return _read_existing(out, kind, card)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +92,8 @@ def convert(
             _write_fairseq(checkpoint, written, card)
         card["largest_errors"] = _verify(source, checkpoint, written, kind)
         if is_folder:
-            card["files"] = file_hashes(written)
-        write_json(_card_file(written, kind), card)
+            card["files"] = hash_folder(written)
+        write_json(_name_card(written, kind), card)
         # `out` itself comes last, so that it is never there without its card
         for path in sorted(Path(scratch).iterdir(), key=lambda path: path.name == out.name):
             os.replace(path, out.parent / path.name)
@@ -103,7 +103,7 @@ def convert(
 def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
     """Raise InputError for an encoder that the format of torchaudio or fairseq cannot hold."""
     config: Any = checkpoint.model.config
-    is_plain = has_our_forward_pass(config) and not added_modules(checkpoint.model)
+    is_plain = has_our_forward_pass(config) and not find_added_modules(checkpoint.model)
     same_norms = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
     if not (is_plain and same_norms):
         raise InputError(
@@ -137,7 +137,7 @@ def _make_card(checkpoint: Checkpoint, kind: str) -> dict[str, Any]:
 def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]:
     """Return the card of the existing `out`. Raises InputError where that is another encoder than
     that of `card`."""
-    card_file = _card_file(out, kind)
+    card_file = _name_card(out, kind)
     stored = read_json(card_file) if out.exists() and card_file.is_file() else {}
     same_weights = stored.get("made_from", {}).get("hash") == card["made_from"]["hash"]
     same_card = all(stored.get(key) == card[key] for key in IDENTIFYING)
@@ -162,7 +162,7 @@ def _write_torchaudio(checkpoint: Checkpoint, written: Path, card: dict[str, Any
     card[MASK] = state.pop("mask_generator.mask_embedding").tolist()
     torch.save(state, written)
     write_json(written.with_suffix(".json"), make_torchaudio_arguments(checkpoint.model.config))
-    write_json(_card_file(written, "torchaudio"), card)  # needed to read the file
+    write_json(_name_card(written, "torchaudio"), card)  # needed to read the file
 
 
 def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ def _write_fairseq(checkpoint: Checkpoint, written: Path, card: dict[str, Any]) 
     torch.save({"args": None, "cfg": settings, "model": state}, written)
 
 
-def relative_errors(layers: Layers, expected: Layers) -> list[float]:
+def measure_errors(layers: Layers, expected: Layers) -> list[float]:
     """Return the relative error of every layer: the norm of its difference from the expected one,
     over the norm of the latter."""
     errors = []
@@ -208,8 +208,8 @@ def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str
     wave = torch.from_numpy((0.1 * samples).astype(np.float32))
     if checkpoint.normalise:
         wave = (wave - wave.mean()) / wave.std(correction=0)
-    layers = _native_layers(written, copy, wave)
-    errors = relative_errors(layers, _native_layers(source, checkpoint, wave))
+    layers = _compute_layers(written, copy, wave)
+    errors = measure_errors(layers, _compute_layers(source, checkpoint, wave))
     is_near = np.max(errors) <= TOLERANCE  # False for NaN
     is_same = same_weights and copy.normalise == checkpoint.normalise
     if not (is_same and is_complete and is_near):
@@ -221,16 +221,16 @@ def _verify(source: str | Path, checkpoint: Checkpoint, written: Path, kind: str
 
 
 @torch.inference_mode()
-def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
+def _compute_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor) -> Layers:
     """Compute all layers by the library of the checkpoint. For torchaudio that is torchaudio's
     model with torchaudio's file, and not the converted model."""
     config: Any = checkpoint.model.config
     if checkpoint.kind != "torchaudio":
         engine: Any = TransformersEngine(checkpoint.model)
         if checkpoint.kind == "fairseq":
-            engine = as_encoder(checkpoint, device="cpu").engine
+            engine = make_speech_encoder(checkpoint, device="cpu").engine
         layer_numbers = range(config.num_hidden_layers + 1)
-        return list(engine.states(wave, engine.statistics(wave), layer_numbers))
+        return list(engine.compute_layers(wave, engine.compute_statistics(wave), layer_numbers))
     import torchaudio
 
     weights = read_weights(name).state
@@ -248,5 +248,5 @@ def _native_layers(name: str | Path, checkpoint: Checkpoint, wave: torch.Tensor)
     return [x[0] for x in (*layer_0, *layers)]
 
 
-def _card_file(out: Path, kind: str) -> Path:
+def _name_card(out: Path, kind: str) -> Path:
     return out / "card.json" if kind == "huggingface" else out.with_suffix(".card.json")

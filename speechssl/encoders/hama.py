@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
-from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.errors import InputError, MissingExtra, cut_error
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -101,13 +101,13 @@ def read_folder(folder: Path) -> Conformer:
         model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
     except (OSError, RuntimeError, ValueError, SafetensorError) as error:
         raise InputError(
-            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            f"cannot load the weights of {folder} ({cut_error(error)}); fetch or make the "
             "encoder again"
         ) from error
     return model.eval().requires_grad_(False)
 
 
-def phone_symbols() -> list[str]:
+def read_phone_symbols() -> list[str]:
     """Return the K symbols of `hama:phones`, `<wb>` the last."""
     return [*read_json(find_package_file("g2p_vocab.json"))["decoder"], BOUNDARY]
 
@@ -271,7 +271,7 @@ class Conformer(nn.Module):
         states = [F.gelu(self.stem(log_mel)).transpose(1, 2)]
         for block in self.blocks[:last]:
             states.append(block(states[-1]))
-        frames = GRID.frames(samples.shape[1])
+        frames = GRID.count_frames(samples.shape[1])
         return [x[:, :frames] for x in states]
 
     def decode(self, last_layer: torch.Tensor) -> torch.Tensor:
@@ -294,11 +294,11 @@ class HamaEngine:
         self.backend = self.device.type
         self.model = model.to(device)
 
-    def statistics(self, wave: torch.Tensor) -> None:
+    def compute_statistics(self, wave: torch.Tensor) -> None:
         """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, (T, D) each. piece: (N,) float32."""
@@ -309,7 +309,7 @@ class HamaEngine:
         """Return layers 0 to `last`, (1, T, D) each."""
         missing = WINDOW // 2 + 1 - len(piece)  # samples that the mirrored padding needs
         samples = F.pad(piece, (0, max(missing, 0))).clamp(-1, 1).to(self.device)
-        frames = GRID.frames(len(piece))
+        frames = GRID.count_frames(len(piece))
         return [x[:, :frames] for x in self.model(samples[None], last)]
 
 
@@ -317,7 +317,7 @@ class PhoneEngine(HamaEngine):
     """This engine gives the phones of one utterance at a time."""
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return the one layer, (T, K): a 1 in every row. piece: (N,) float32."""

@@ -1,10 +1,11 @@
 """HuBERT (arXiv 2106.07447) and wav2vec 2.0 (arXiv 2006.11477) have one forward pass, for inference
-(`TorchEngine`) and training (`training_states`), on CPUs and GPUs.
+(`TorchEngine`) and training (`compute_states`), on CPUs and GPUs.
 
-    samples -> convolutions, each with GELU (a group norm after the first, or a layer norm after
-    each)
-            -> layer norm, projection -> + GELU of a grouped convolution over time (positions) ->
-            transformer layers
+    samples
+    -> convolutions, each with GELU (a group norm after the first, or a layer norm after each)
+    -> layer norm, projection
+    -> positions: the GELU of a grouped convolution over time is added
+    -> transformer layers
 
 Layer 0 is the input of the first transformer layer, layer n the output of layer n. Models with
 layer norms before attention and feed-forward (pre-norm, HuBERT large) have another norm after the
@@ -53,7 +54,7 @@ def has_our_forward_pass(config: Any) -> bool:
     )
 
 
-def check_known(model: Any, name: str) -> None:
+def check_trainable(model: Any, name: str) -> None:
     """Raise InputError for an architecture that cannot be trained here. Call it before any work."""
     if not has_our_forward_pass(model.config):
         raise InputError(
@@ -62,19 +63,19 @@ def check_known(model: Any, name: str) -> None:
         )
 
 
-def frames_of_samples(config: Any, lengths: torch.Tensor) -> torch.Tensor:
+def count_frames(config: Any, lengths: torch.Tensor) -> torch.Tensor:
     """Return the numbers of frames (B,) that the convolutions make of (B,) samples."""
     for kernel, stride in zip(config.conv_kernel, config.conv_stride, strict=True):
         lengths = (lengths - kernel) // stride + 1
     return lengths
 
 
-def before_end(lengths: torch.Tensor, size: int) -> torch.Tensor:
+def mask_lengths(lengths: torch.Tensor, size: int) -> torch.Tensor:
     """Return a mask of the positions before the end of each row: (B,) lengths -> (B, size) bool."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
-def training_states(
+def compute_states(
     model: Any,
     samples: torch.Tensor,
     mask: torch.Tensor | None = None,
@@ -87,8 +88,8 @@ def training_states(
     samples: (B, N) float32, normalised. mask: (B, T) bool, frames to replace by the model's mask
     vector. last: None for all layers. lengths: (B,) samples of each utterance, at least one
     receptive field; None: there is no padding. The samples after them are padding, on which none of
-    the utterance's frames depends (`frames_of_samples` gives their number).
-    It computes in autocast's type where autocast is on. model: one that `check_known` accepts.
+    the utterance's frames depends (`count_frames` gives their number).
+    It computes in autocast's type where autocast is on. model: one that `check_trainable` accepts.
     """
     kind = samples.device.type
     dtype = next(model.parameters()).dtype
@@ -96,13 +97,13 @@ def training_states(
         dtype = torch.get_autocast_dtype(kind)
     first = model.feature_extractor.conv_layers[0]
     with torch.autocast(kind, enabled=False):
-        statistics = group_norm_statistics(first, samples, lengths)
+        statistics = measure_group_norm(first, samples, lengths)
         features = convolve_samples(model, samples, statistics, dtype)
-        frames = None if lengths is None else frames_of_samples(model.config, lengths)
+        frames = None if lengths is None else count_frames(model.config, lengths)
         return features, list(transform(model, features, frames, mask, last))
 
 
-def group_norm_statistics(
+def measure_group_norm(
     layer: Any, samples: torch.Tensor, lengths: torch.Tensor | None = None
 ) -> Statistics:
     """Return the scale and shift of the group norm after the first convolution, for every
@@ -123,7 +124,7 @@ def group_norm_statistics(
     count = torch.full((len(samples),), windows.shape[1], device=samples.device)
     if lengths is not None:
         count = (lengths - weight.shape[1]) // layer.conv.stride[0] + 1
-    is_speech = before_end(count, windows.shape[1])  # False for windows of padding
+    is_speech = mask_lengths(count, windows.shape[1])  # False for windows of padding
     total: Any = 0
     squares: Any = 0
     blocks = zip(windows.split(WINDOWS, 1), is_speech.split(WINDOWS, 1), strict=True)
@@ -150,13 +151,13 @@ def convolve_samples(
     weight = statistics.scale[..., None] * first.conv.weight[:, 0].float()
     windows = samples.unfold(1, weight.shape[2], first.conv.stride[0])
     x = torch.baddbmm(statistics.shift[:, None], windows, weight.transpose(1, 2)).to(dtype)
-    x = F.gelu(layer_norm_if_any(first, x))
+    x = F.gelu(apply_layer_norm(first, x))
     for layer in others:
-        x = F.gelu(layer_norm_if_any(layer, convolve(layer.conv, x)))
+        x = F.gelu(apply_layer_norm(layer, convolve(layer.conv, x)))
     return x
 
 
-def layer_norm_if_any(layer: Any, x: torch.Tensor) -> torch.Tensor:
+def apply_layer_norm(layer: Any, x: torch.Tensor) -> torch.Tensor:
     """Apply the layer norm after a convolution, if there is one; a group norm is part of the
     `Statistics`."""
     norm = getattr(layer, "layer_norm", None)
@@ -166,7 +167,7 @@ def layer_norm_if_any(layer: Any, x: torch.Tensor) -> torch.Tensor:
 def convolve(conv: Any, x: torch.Tensor) -> torch.Tensor:
     """Convolve over time, (B, T, C) -> (B, T', C'). The sequence is treated as an image of one row
     in the memory format "channels last", so that nothing is copied."""
-    dtype = convolution_dtype(conv.weight, x.dtype, conv.stride[0])
+    dtype = choose_dtype(conv.weight, x.dtype, conv.stride[0])
     bias = None if conv.bias is None else conv.bias.to(dtype)
     image = x.to(dtype).transpose(1, 2)[:, :, None]
     weight = conv.weight.to(dtype)[:, :, None]
@@ -174,7 +175,7 @@ def convolve(conv: Any, x: torch.Tensor) -> torch.Tensor:
     return F.conv2d(image, weight, bias, *settings)[:, :, 0].transpose(1, 2).to(x.dtype)
 
 
-def convolution_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1) -> torch.dtype:
+def choose_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1) -> torch.dtype:
     """Return float32 where oneDNN's sums in `dtype` may be wrong, else `dtype`. weight: (C', C /
     groups, K).
 
@@ -239,7 +240,7 @@ def transform(
     x = projection.dropout(linear(projection.projection, x))
     attended = None
     if frames is not None:
-        is_speech = before_end(frames, x.shape[1])
+        is_speech = mask_lengths(frames, x.shape[1])
         x = x.masked_fill(~is_speech[..., None], 0)  # as the positional convolution itself pads
         attended = is_speech[:, None, None]
     if mask is not None:
@@ -250,17 +251,17 @@ def transform(
     layer_drop = model.config.layerdrop if encoder.training else 0.0
     for layer in encoder.layers[:last]:
         if not (layer_drop > 0 and torch.rand([]) < layer_drop):
-            x = transformer_layer(layer, x, attended, pre_norm)
+            x = apply_layer(layer, x, attended, pre_norm)
         yield x
 
 
-def transformer_layer(
+def apply_layer(
     layer: Any, x: torch.Tensor, attended: torch.Tensor | None, pre_norm: bool
 ) -> torch.Tensor:
     """Apply a layer, (B, T, D) -> (B, T, D). attended: (B, 1, 1, T) bool, the frames to attend to;
     None: all."""
     before = layer_norm(layer.layer_norm, x) if pre_norm else x
-    x = x + layer.dropout(attention(layer.attention, before, attended))
+    x = x + layer.dropout(attend(layer.attention, before, attended))
     if not pre_norm:
         x = layer_norm(layer.layer_norm, x)
     feed = layer.feed_forward
@@ -270,7 +271,7 @@ def transformer_layer(
     return x if pre_norm else layer_norm(layer.final_layer_norm, x)
 
 
-def attention(module: Any, x: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
+def attend(module: Any, x: torch.Tensor, attended: torch.Tensor | None) -> torch.Tensor:
     """Apply self-attention with all heads, (B, T, D) -> (B, T, D)."""
     q, k, v = (
         linear(projection, x).unflatten(2, (module.num_heads, -1)).transpose(1, 2)
@@ -378,7 +379,7 @@ def _make_layer(config: Any) -> nn.Module:
 # ---- inference
 
 
-def dtype_of(precision: str) -> torch.dtype:
+def find_dtype(precision: str) -> torch.dtype:
     """Return the type of weights for fp32 or bf16."""
     return torch.float32 if precision == "fp32" else torch.bfloat16
 
@@ -390,22 +391,22 @@ class TorchEngine:
     def __init__(self, model: Any, precision: str = "fp32", device: str = "cpu") -> None:
         self.device = torch.device(device)
         self.backend = self.device.type
-        self.dtype = dtype_of(precision)
+        self.dtype = find_dtype(precision)
         if self.backend == "cuda" and precision == "fp32":
             torch.backends.cudnn.allow_tf32 = False  # TF32 rounds to 10 bits
         first = deepcopy(model.feature_extractor.conv_layers[0])
-        model.encoder.pos_conv_embed.conv = without_weight_norm(model.encoder.pos_conv_embed.conv)
+        model.encoder.pos_conv_embed.conv = remove_weight_norm(model.encoder.pos_conv_embed.conv)
         self.model = model.to(self.device, self.dtype)
         self.model.feature_extractor.conv_layers[0] = first.to(self.device)  # stays in float32
         self.first = first
 
     @torch.inference_mode()
-    def statistics(self, wave: torch.Tensor) -> Statistics:
+    def compute_statistics(self, wave: torch.Tensor) -> Statistics:
         """Return the scale and shift of the group norm for this utterance. wave: (N,) float32."""
-        return group_norm_statistics(self.first, wave[None].to(self.device))
+        return measure_group_norm(self.first, wave[None].to(self.device))
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: Statistics, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers of one piece, (T, D) each. piece: (N,) float32."""
@@ -415,7 +416,7 @@ class TorchEngine:
         return [state[0].cpu() for layer, state in states if layer in layers]
 
     @torch.inference_mode()
-    def features(
+    def compute_features(
         self, waves: Sequence[torch.Tensor], layer: int, grid: FrameGrid
     ) -> list[torch.Tensor]:
         """Return one layer of several utterances, (T_i, D) each, on the device and in their order.
@@ -426,12 +427,12 @@ class TorchEngine:
         """
         by_length: dict[int, list[int]] = {}  # frames, rounded up -> indices of utterances
         for index, wave in enumerate(waves):
-            frames = -(-grid.frames(len(wave)) // STEP) * STEP
+            frames = -(-grid.count_frames(len(wave)) // STEP) * STEP
             by_length.setdefault(frames, []).append(index)
         features: list[torch.Tensor] = [torch.empty(0)] * len(waves)
         for frames, utterances in sorted(by_length.items()):
             size = max(int(BATCH_SECONDS * grid.frame_rate) // frames, 1)
-            width = grid.samples_for(frames) + grid.hop - 1
+            width = grid.count_samples(frames) + grid.hop - 1
             for start in range(0, len(utterances), size):
                 indices = utterances[start : start + size]
                 # pinned, so that the next batch is filled while the GPU still computes this one
@@ -442,25 +443,27 @@ class TorchEngine:
                     length = len(waves[index])
                     lengths[row] = length
                     batch[row, :length] = waves[index]
-                x = self._layer(batch, lengths, layer)
+                x = self._compute_layer(batch, lengths, layer)
                 for row, index in enumerate(indices):
-                    features[index] = x[row, : grid.frames(len(waves[index]))]
+                    features[index] = x[row, : grid.count_frames(len(waves[index]))]
         return features
 
-    def _layer(self, batch: torch.Tensor, lengths: torch.Tensor, layer: int) -> torch.Tensor:
+    def _compute_layer(
+        self, batch: torch.Tensor, lengths: torch.Tensor, layer: int
+    ) -> torch.Tensor:
         """Return one layer, (B, T, D), for samples (B, N). lengths: (B,) samples before the
         padding."""
         batch = batch.to(self.device, non_blocking=True)
         lengths = lengths.to(self.device, non_blocking=True)
-        statistics = group_norm_statistics(self.first, batch, lengths)
+        statistics = measure_group_norm(self.first, batch, lengths)
         x = convolve_samples(self.model, batch, statistics, self.dtype)
-        frames = frames_of_samples(self.model.config, lengths)
+        frames = count_frames(self.model.config, lengths)
         for state in transform(self.model, x, frames, last=layer):
             x = state
         return x
 
 
-def without_weight_norm(conv: Any) -> nn.Conv1d:
+def remove_weight_norm(conv: Any) -> nn.Conv1d:
     """Copy a convolution without its weight norm, whose weights are computed once."""
     plain = nn.Conv1d(
         conv.in_channels,

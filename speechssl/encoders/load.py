@@ -1,7 +1,7 @@
 """Speech encoders of several libraries are loaded, and written as folders of Hugging Face.
 
 `load_encoder` finds the checkpoint (`load_checkpoint`) and gives it the fastest engine
-(`as_encoder`). Files of torchaudio and fairseq are read by `checkpoints.py`, s3prl by `s3prl.py`.
+(`make_speech_encoder`). `checkpoints.py` reads files of torchaudio and fairseq, `s3prl.py` s3prl's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import hash_bytes, hash_files, hash_json, read_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
 from speechssl.encoders.checkpoints import (
     BUNDLE,
     MASK,
@@ -47,9 +47,9 @@ from speechssl.encoders.engines import (
 )
 from speechssl.encoders.hama import is_hama, load_hama
 from speechssl.encoders.hubert import TorchEngine, has_our_forward_pass, make_modules
-from speechssl.errors import InputError, first_line
-from speechssl.finetuning import add_modules, added_modules
-from speechssl.processes import cpu_capabilities, has_bf16
+from speechssl.errors import InputError, cut_error
+from speechssl.finetuning import add_modules, find_added_modules
+from speechssl.processes import has_bf16, list_cpu_capabilities
 from speechssl.quantisation import dequantise, load_quantised
 from speechssl.timing import FrameGrid
 
@@ -122,10 +122,10 @@ def load_encoder(
         _read_card(Path(folder))
         device, _ = _find_device(device)
         return load_hama(folder, "fp32" if precision == "auto" else precision, device)
-    return as_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
+    return make_speech_encoder(load_checkpoint(name, weights_alone=True), precision, device, engine)
 
 
-def as_encoder(
+def make_speech_encoder(
     checkpoint: Checkpoint, precision: str = "fp32", device: str = "auto", engine: str = "auto"
 ) -> SpeechEncoder:
     """Make an encoder of a checkpoint with an engine, as in `load_encoder`. The engine changes the
@@ -150,7 +150,7 @@ def as_encoder(
             f"OpenVINO does not run {checkpoint.name} on {device}; it is for HuBERT and wav2vec "
             "2.0 on a CPU"
         )
-    if engine == "auto" and can_openvino and precision == "bf16" and openvino_is_faster(model):
+    if engine == "auto" and can_openvino and precision == "bf16" and is_openvino_faster(model):
         engine = "openvino"
     chosen: Engine
     if is_whisper:
@@ -197,11 +197,11 @@ def load_shared_encoder(models: Path) -> SharedEncoder:
     return SharedEncoder(load_encoder(models / "encoder"))
 
 
-def openvino_is_faster(model: nn.Module) -> bool:
+def is_openvino_faster(model: nn.Module) -> bool:
     """Return whether OpenVINO is installed, and faster than torch in bf16: it is for large encoders
     on processors with AMX (recipes/speed)."""
     is_large = sum(weight.numel() for weight in model.parameters()) >= LARGE
-    has_amx = bool(cpu_capabilities().get("amx_bf16"))
+    has_amx = bool(list_cpu_capabilities().get("amx_bf16"))
     return is_large and has_amx and find_spec("openvino") is not None
 
 
@@ -294,7 +294,7 @@ def find_encoder(name: str | Path) -> str | Path:
 
 def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
     """Load a model of Hugging Face. name: its folder, or its name on the hub."""
-    folder = checkpoint_folder(name, "speech encoder", OTHER_SOURCES)
+    folder = fetch_checkpoint(name, "speech encoder", OTHER_SOURCES)
     title = folder.name if Path(name).is_dir() else str(name)
     card = _read_card(folder)
     if weights_alone:
@@ -302,7 +302,7 @@ def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:
         if checkpoint:
             return checkpoint
     config = _read_config(folder)
-    normalise, assumptions = _is_normalised(folder, config)
+    normalise, assumptions = _find_normalisation(folder, config)
     # at 0 the model would have no mask embedding
     config.mask_time_prob = config.mask_time_prob or 0.05
     model, left_out, has_mask = _read_model(folder, config)
@@ -320,7 +320,7 @@ def _read_card(folder: Path) -> dict[str, Any]:
     hash in the card; cards of other programs have no hashes."""
     card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     stated = dict(card.get("files", {}))
-    hashes = file_hashes(folder) if stated else {}
+    hashes = hash_folder(folder) if stated else {}
     for file, stated_hash in stated.items():
         if hashes.get(file) != stated_hash:
             raise InputError(
@@ -365,7 +365,7 @@ def _read_config(folder: Path) -> Any:
     except Exception as error:
         # transformers and huggingface_hub raise many kinds for a damaged config
         raise InputError(
-            f"found no speech encoder at {folder} ({first_line(error)}); give a folder with "
+            f"found no speech encoder at {folder} ({cut_error(error)}); give a folder with "
             f"config.json and model.safetensors{OTHER_SOURCES}, or a hub id (OWNER/NAME)"
         ) from error
     if config.model_type not in MODEL_TYPES:
@@ -376,7 +376,7 @@ def _read_config(folder: Path) -> Any:
     return config
 
 
-def _is_normalised(folder: Path, config: Any) -> tuple[bool, list[str]]:
+def _find_normalisation(folder: Path, config: Any) -> tuple[bool, list[str]]:
     """Return whether the input is normalised, and what was assumed, in words. The feature extractor
     states it; without one, it is assumed to be as in the published checkpoints."""
     if config.model_type == "whisper":
@@ -423,7 +423,7 @@ def _read_model(folder: Path, config: Any) -> tuple[nn.Module, tuple[str, ...], 
     except Exception as error:
         # safetensors, torch and transformers raise many kinds for a damaged file
         raise InputError(
-            f"cannot load the weights of {folder} ({first_line(error)}); fetch or make the "
+            f"cannot load the weights of {folder} ({cut_error(error)}); fetch or make the "
             "encoder again"
         ) from error
     missing = set(info["missing_keys"]) - {MASK} or {str(k) for k in info["mismatched_keys"]}
@@ -453,7 +453,7 @@ def _add_adapters(model: nn.Module, what: Any, weights: dict[str, torch.Tensor])
 def save_encoder(encoder: Any, folder: Path, normalise: bool = True, bf16: bool = False) -> None:
     """Write config, one safetensors file and feature extractor; the config names the adapters.
     bf16: round the weights, for half the bytes."""
-    adapters = added_modules(encoder)
+    adapters = find_added_modules(encoder)
     if adapters:
         encoder.config.added = adapters
     encoder.to(torch.bfloat16 if bf16 else torch.float32)
@@ -474,7 +474,7 @@ def save_extractor(config: Any, folder: Path, normalise: bool) -> None:
     extractor.save_pretrained(folder)
 
 
-def file_hashes(folder: Path) -> dict[str, str]:
+def hash_folder(folder: Path) -> dict[str, str]:
     """Hash the files of weights, settings and tokeniser in a folder, by name, for its card."""
     paths: set[Path] = set()
     for pattern in ("*.safetensors", "*config.json", "tokenizer*.json"):
@@ -482,7 +482,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: hash_files([path]) for path in sorted(paths)}
 
 
-def small_config() -> HubertConfig:
+def make_small_config() -> HubertConfig:
     """Return the config of the small HuBERT that ships: 4 convolutions to 50 Hz, 5 layers of 256,
     4.7 M parameters, and no dropout, which is slow on CPUs."""
     from transformers import HubertConfig

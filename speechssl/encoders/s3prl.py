@@ -52,7 +52,7 @@ from speechssl.artifacts import hash_json
 from speechssl.audio import SAMPLE_RATE, read_channels, resample
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import hash_weights, load_checkpoint, load_encoder
-from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.errors import InputError, MissingExtra, cut_error
 from speechssl.timing import FrameGrid
 
 PREFIX = "s3prl:"
@@ -75,7 +75,7 @@ def load_s3prl(name: str) -> SpeechEncoder:
     try:
         with torch.random.fork_rng(devices=[]):
             upstream = _make_upstream(name, entry, path)
-            states = run(upstream, _noise(SAMPLE_RATE))
+            states = run(upstream, _make_noise(SAMPLE_RATE))
             grid = _find_grid(upstream) if len({tuple(x.shape) for x in states}) == 1 else None
     finally:  # s3prl seeds the generators and uses them
         random.setstate(python_state)
@@ -105,13 +105,13 @@ class UpstreamEngine:
     grid: FrameGrid
     backend: str = "cpu"
 
-    def statistics(self, wave: torch.Tensor) -> torch.Tensor:
+    def compute_statistics(self, wave: torch.Tensor) -> torch.Tensor:
         """Return the utterance itself, with the samples at its end that give no frame: upstreams
         that normalise or pad use them too."""
         return wave
 
     @torch.inference_mode()
-    def states(
+    def compute_layers(
         self, piece: torch.Tensor, statistics: torch.Tensor, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, (T, D) each. piece: (N,) float32; statistics: the utterance. Raises
@@ -121,7 +121,7 @@ class UpstreamEngine:
             states = run(self.upstream, statistics if is_utterance else piece)
         except (RuntimeError, ValueError, AssertionError) as error:
             raise ValueError(
-                f"the upstream cannot encode {len(piece)} samples ({first_line(error)})"
+                f"the upstream cannot encode {len(piece)} samples ({cut_error(error)})"
             ) from error
         return [states[layer] for layer in layers]
 
@@ -144,7 +144,7 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
     @cache
     def count_frames(samples: int) -> int:
         try:
-            return len(run(upstream, _noise(samples))[0])
+            return len(run(upstream, _make_noise(samples))[0])
         except (RuntimeError, ValueError, AssertionError):  # too short for the upstream
             return 0
 
@@ -171,11 +171,11 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
         hop = find_next_length(length) - length
     grid = FrameGrid(SAMPLE_RATE, hop, receptive=length - (frames - 1) * hop)
     offsets = (-1, 0, hop - 1, hop, 3 * hop + hop // 3, 30 * hop - 1)
-    fits = all(grid.frames(length + n) == count_frames(length + n) for n in offsets)
+    fits = all(grid.count_frames(length + n) == count_frames(length + n) for n in offsets)
     return grid if fits and grid.receptive >= 0 else None
 
 
-def _noise(samples: int) -> torch.Tensor:
+def _make_noise(samples: int) -> torch.Tensor:
     """Make noise (N,), always the same."""
     noise = np.random.default_rng(0).standard_normal(samples).astype(np.float32)
     return torch.from_numpy(noise * 0.1)
@@ -184,7 +184,7 @@ def _noise(samples: int) -> torch.Tensor:
 def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     """Load an upstream. name: `s3prl:ENTRY@PATH`, for messages; entry: its name in s3prl's hub;
     path: its checkpoint, or "". Raises InputError where they do not fit or cannot be loaded."""
-    entries = upstreams()
+    entries = list_upstreams()
     if entry not in entries:
         raise InputError(f"s3prl has no upstream {entry!r}; s3prl.hub.options() lists them")
     signature = inspect.signature(entries[entry]).parameters
@@ -209,12 +209,12 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     except Exception as error:
         # the 196 upstreams raise many kinds: for the network, a file, a package
         raise InputError(
-            f"s3prl cannot load {name} ({first_line(error)}); check the checkpoint, or the "
+            f"s3prl cannot load {name} ({cut_error(error)}); check the checkpoint, or the "
             "network it comes from"
         ) from error
 
 
-def upstreams() -> dict[str, Callable[..., nn.Module]]:
+def list_upstreams() -> dict[str, Callable[..., nn.Module]]:
     """Return all upstreams of s3prl's hub by name. Raises MissingExtra."""
     hub = import_hub()
     makers = {name: getattr(hub, name) for name in hub.options()}
@@ -240,13 +240,13 @@ def import_hub() -> Any:
         torchaudio.set_audio_backend = lambda *_, **__: None
     if not hasattr(torchaudio, "sox_effects"):
         effects: Any = types.ModuleType("torchaudio.sox_effects")
-        effects.apply_effects_file = _raising("torchaudio.sox_effects")
+        effects.apply_effects_file = _make_stand_in("torchaudio.sox_effects")
         effects.apply_effects_tensor = effects.apply_effects_file
         sys.modules["torchaudio.sox_effects"] = effects
         torchaudio.sox_effects = effects
     for name in ("HfFolder", "Repository"):
         if not hasattr(huggingface_hub, name):
-            setattr(huggingface_hub, name, _raising(f"huggingface_hub.{name}"))
+            setattr(huggingface_hub, name, _make_stand_in(f"huggingface_hub.{name}"))
     # without its messages about packages that some upstreams need
     with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         try:
@@ -256,7 +256,7 @@ def import_hub() -> Any:
     return hub
 
 
-def _raising(name: str) -> Callable[..., Any]:
+def _make_stand_in(name: str) -> Callable[..., Any]:
     """Return a stand-in for something missing, which raises InputError when it is used."""
 
     def raise_where_used(*_: Any, **__: Any) -> Any:
@@ -301,14 +301,14 @@ class UpstreamExpert(nn.Module):
     def forward(self, wavs: Sequence[torch.Tensor]) -> dict[str, list[torch.Tensor]]:
         """Return all layers, {"hidden_states": L + 1 of (B, T, D)}, on the device of the first.
         wavs: B of (N_b,) at 16 kHz."""
-        states = [self._states(wav.detach().cpu().numpy()) for wav in wavs]
+        states = [self._encode(wav.detach().cpu().numpy()) for wav in wavs]
         padded = pad_sequence(states, batch_first=True).to(wavs[0].device)  # (B, T, L + 1, D)
         return {"hidden_states": list(padded.unbind(2))}
 
-    def _states(self, samples: np.ndarray) -> torch.Tensor:
+    def _encode(self, samples: np.ndarray) -> torch.Tensor:
         """Return all layers of samples (N,): (ceil(N / hop), L + 1, D)."""
         grid = self.encoder.grid
-        missing = max(SHORTEST - len(samples), grid.samples_for(1) - len(samples), 0)
+        missing = max(SHORTEST - len(samples), grid.count_samples(1) - len(samples), 0)
         states = self.encoder.hidden_states(np.pad(samples, (0, missing))).transpose(0, 1)
         frames = max(-(-len(samples) // grid.hop), 1)
         return states[torch.arange(frames).clamp(max=len(states) - 1)]
@@ -362,9 +362,9 @@ def stand_in_for_programs() -> None:
         effects.apply_effects_tensor = apply_effects_tensor
     torch.serialization.add_safe_globals([argparse.Namespace])
     _stand_in_module("editdistance", "eval", lambda a, b: int(Levenshtein.distance(a, b)))
-    _stand_in_module("sox", "Transformer", _raising("sox.Transformer"))
+    _stand_in_module("sox", "Transformer", _make_stand_in("sox.Transformer"))
     sampler = "DistributedSamplerWrapper"
-    _stand_in_module("catalyst.data.sampler", sampler, _raising(f"catalyst.{sampler}"))
+    _stand_in_module("catalyst.data.sampler", sampler, _make_stand_in(f"catalyst.{sampler}"))
 
 
 def load_audio(

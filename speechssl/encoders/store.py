@@ -27,8 +27,8 @@ from safetensors.torch import save
 from torch import Tensor
 from tqdm import tqdm
 
-from speechssl.artifacts import CARD, read_json, replacing, stage
-from speechssl.encoders.encoder import single_threaded
+from speechssl.artifacts import CARD, begin_stage, read_json, replace_file
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, report_set_aside
 from speechssl.processes import is_main, main_first
 
@@ -57,9 +57,9 @@ class FeatureStore:
         return name in self.places
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.rows(name, 0, self.places[name].length)
+        return self.read_rows(name, 0, self.places[name].length)
 
-    def rows(self, name: str, first: int, last: int) -> Tensor:
+    def read_rows(self, name: str, first: int, last: int) -> Tensor:
         """Read (last - first, ...) rows of a recording. Raises KeyError for an unknown
         recording."""
         path, start, _ = self.places[name]
@@ -72,10 +72,10 @@ class FeatureStore:
     def load(cls, folder: Path | str) -> FeatureStore:
         """Open a finished store. Raises InputError for another folder."""
         names = read_json(Path(folder) / CARD)["shards"]
-        return cls.of_shards(Path(folder) / name for name in names)
+        return cls.open_shards(Path(folder) / name for name in names)
 
     @classmethod
-    def of_shards(cls, shards: Iterable[Path]) -> FeatureStore:
+    def open_shards(cls, shards: Iterable[Path]) -> FeatureStore:
         """Open a store of these shards."""
         store = cls()
         for path in shards:
@@ -105,7 +105,7 @@ class StoredRows:
         self.names = list(self.bounds)
         self.starts = [first for first, _ in self.bounds.values()]
         _, total = self.bounds[self.names[-1]]
-        self.shape = (total, *store.rows(self.names[0], 0, 1).shape[1:])
+        self.shape = (total, *store.read_rows(self.names[0], 0, 1).shape[1:])
         self.store = store
 
     def __len__(self) -> int:
@@ -117,7 +117,9 @@ class StoredRows:
         while start < stop:
             name = self.names[bisect_right(self.starts, start) - 1]
             first, last = self.bounds[name]
-            part = self.store.rows(name, start - first, min(stop, last) - first)[::step].numpy()
+            part = self.store.read_rows(name, start - first, min(stop, last) - first)[
+                ::step
+            ].numpy()
             parts.append(part)
             start += len(part) * step
         return np.concatenate(parts)
@@ -147,20 +149,20 @@ def store_features(
     """
     folder = Path(folder)
     shards = _plan_shards(folder, sizes, recordings, shard_mb * 1e6)
-    with stage(folder, made_from, wait=True) as step, main_first():
+    with begin_stage(folder, made_from, wait=True) as step, main_first():
         if is_main():
             # A shard is complete only with all its recordings: files that could not be read may
             # have been corrected.
             incomplete = {}
             for path, ids in shards.items():
-                if not path.is_file() or list(FeatureStore.of_shards([path]).places) != ids:
+                if not path.is_file() or list(FeatureStore.open_shards([path]).places) != ids:
                     incomplete[path] = ids
             names = [name for ids in incomplete.values() for name in ids]
             if names:
                 needed = sum(sizes[name] for name in names) / 1e9
                 _check_disk(folder, f"{what} of {len(names)} recordings", needed)
             bar = tqdm(names, what, unit="file", disable=not names)
-            with bar, single_threaded(workers or torch.get_num_threads()) as pool:
+            with bar, open_pool(workers or torch.get_num_threads()) as pool:
                 for path, ids in incomplete.items():
                     _write_shard(path, {name: recordings[name] for name in ids}, encode, pool, bar)
             step.finish(
@@ -229,7 +231,7 @@ def _write_shard(
         if fact is not None:
             index.setdefault("facts", {})[name] = fact
         bar.update()
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         # a single entry of metadata, because safetensors writes several in a random order
         tensors = {"states": torch.cat(parts) if parts else torch.zeros(0, 1, 1)}
         temporary.write_bytes(save(tensors, {"index": json.dumps(index)}))

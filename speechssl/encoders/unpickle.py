@@ -28,7 +28,7 @@ import torch
 from numpy._core import multiarray
 
 from speechssl.artifacts import hash_bytes
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 
 # Names that become stand-ins: classes of these packages, such as omegaconf.dictconfig.DictConfig,
 # and some builtins.
@@ -157,7 +157,7 @@ def read_pt(path: Path) -> Any:
         )
     except Exception as error:  # a damaged pickle can raise anything
         raise InputError(
-            f"cannot read {path} as a checkpoint of torch.save ({first_line(error)}); fetch or "
+            f"cannot read {path} as a checkpoint of torch.save ({cut_error(error)}); fetch or "
             "make it again"
         ) from error
 
@@ -220,7 +220,7 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
     except Exception as error:  # a damaged pickle can raise anything
         raise InputError(
             f"cannot read {path} as a fitted KMeans or MiniBatchKMeans of joblib "
-            f"({type(error).__name__}: {first_line(error)}); fetch it again, or export its "
+            f"({type(error).__name__}: {cut_error(error)}); fetch it again, or export its "
             "centroids where it was made"
         ) from error
     origin = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}

@@ -40,7 +40,7 @@ from speechssl.multiple_choice.system import (
     WrittenChoice,
     load_choice_systems,
 )
-from speechssl.results import Row, list_rows, published_tables
+from speechssl.results import Row, list_rows, make_published_tables
 
 BATCH = 16  # questions whose options are scored together
 CLEAN = parse_condition("clean")

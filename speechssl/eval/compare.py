@@ -23,13 +23,13 @@ from speechssl.data.records import write_synthetic_sentence
 from speechssl.errors import InputError
 from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
-from speechssl.results import seen_sentence, system_label
+from speechssl.results import describe_seen, name_system
 from speechssl.stats import (
     BootstrapUnits,
     Estimate,
     ItemScore,
     combine_estimates,
-    common_units,
+    find_common_units,
     holm,
     resample_cells,
 )
@@ -131,7 +131,7 @@ def _name_apart(scores: Sequence[Scores]) -> list[Scores]:
     renamed = []
     for s in scores:
         if (s.corpus, s.system) in repeated:
-            s = replace(s, system=system_label(s.system, suffixes[s.folder]))
+            s = replace(s, system=name_system(s.system, suffixes[s.folder]))
         renamed.append(s)
     return renamed
 
@@ -192,7 +192,7 @@ class Comparison:
     @property
     def seen(self) -> str:
         """Return the sentence of tables where systems were trained on this data, else ""."""
-        return seen_sentence((s.system, s.card.get("seen", "")) for s in self.scores)
+        return describe_seen((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def find_estimate(
         self, system: str, condition: ConditionAtSnr, metric: str = ""
@@ -283,7 +283,7 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
             error_rate = float(match[1])
         return scores.has_transcripts, is_reference(name), error_rate, name
 
-    _, units = common_units(cells, PASSAGE)
+    _, units = find_common_units(cells, PASSAGE)
     return Comparison(
         corpus=on_shared[0].corpus,
         metric=metric,

@@ -24,7 +24,7 @@ from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.augment.conditions import FrozenDistorter, freeze
 from speechssl.checkpoints import SHIPPED
 from speechssl.errors import InputError
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Setting:
     @property
     def label(self) -> str:
         """Return the name with the SNR: "unseen-kitchen 5 dB"."""
-        return condition_name(self.name, self.snr_db)
+        return name_condition(self.name, self.snr_db)
 
     @property
     def file(self) -> str:

@@ -46,21 +46,21 @@ from speechssl.results import (
     LOWER_IS_BETTER,
     Table,
     choose_averaged_tasks,
-    condition_name,
-    drawn_sentence,
-    interval_text,
-    nearest_snr,
+    choose_nearest_snr,
+    describe_drawn,
+    format_interval,
+    name_condition,
 )
 from speechssl.stats import (
     LEVEL,
     RESAMPLES,
     Estimate,
     ItemScore,
+    average_estimates,
     combine_estimates,
-    common_units,
+    find_common_units,
     find_shared_groups,
     holm,
-    mean_estimate,
     resample_cells,
 )
 
@@ -83,7 +83,7 @@ def draw_together(
     """
     bootstrap_units = {}
     for task, cells in tasks.items():
-        _, bootstrap_units[task] = common_units(cells, units[task])
+        _, bootstrap_units[task] = find_common_units(cells, units[task])
     shared_groups = find_shared_groups(bootstrap_units)
     scores: dict[K, Estimate] = {}
     for task, cells in tasks.items():
@@ -156,7 +156,7 @@ class Grid:
                 # a task of two metrics is named with each
                 name = task[0] if names.count(task[0]) == 1 else " ".join(task)
                 intervals.append((name, estimate.unit, estimate.groups))
-        return drawn_sentence(intervals)
+        return describe_drawn(intervals)
 
     def measure_loss(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure L, the points that the condition costs against the encoder's own clean speech."""
@@ -263,7 +263,7 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
             ("recovered", grid.measure_recovered),
         ):
             shares = [measure(t, encoder, s) for t, s in pairs]
-            values[name] = describe_value(mean_estimate(shares))
+            values[name] = describe_value(average_estimates(shares))
     return values
 
 
@@ -274,7 +274,7 @@ def measure_clean_gain(grid: Grid, encoder: str) -> dict[str, Any]:
     worst = min(gains, key=lambda task: gains[task].value)
     return {
         "encoder": encoder,
-        "gain": describe_value(mean_estimate(list(gains.values()))),
+        "gain": describe_value(average_estimates(list(gains.values()))),
         "worst": {"task": worst, **(describe_value(gains[worst]) or {})},
     }
 
@@ -316,8 +316,8 @@ def _compare_pair(
         if len(settings) > 1:
             averaged.append((None, settings))  # the mean over the SNRs
         for snr, snr_settings in averaged:
-            dual_mean = mean_estimate([relative[dual, s] for s in snr_settings])
-            cascade_mean = mean_estimate([relative[cascade, s] for s in snr_settings])
+            dual_mean = average_estimates([relative[dual, s] for s in snr_settings])
+            cascade_mean = average_estimates([relative[cascade, s] for s in snr_settings])
             difference = combine_estimates(np.subtract, dual_mean, cascade_mean)
             comparisons.append(
                 {
@@ -345,8 +345,8 @@ def choose_columns(grid: Grid, at: float) -> dict[str, list[Setting]]:
     a group that has no SNRs."""
     columns = {"clean": [grid.clean]}
     for group in dict.fromkeys(s.group for s in grid.settings[1:]):
-        best = nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
-        columns[condition_name(group, best[0].snr_db)] = best
+        best = choose_nearest_snr((s for s in grid.settings[1:] if s.group == group), at)
+        columns[name_condition(group, best[0].snr_db)] = best
     return columns
 
 
@@ -385,9 +385,9 @@ def _make_score_table(
     for task, encoder in lines:
         row = [encoder if len(tasks) == 1 else f"{' '.join(task)}, {encoder}"]
         for column, settings in columns.items():
-            score = mean_estimate([grid.scores[task, encoder, s] for s in settings])
+            score = average_estimates([grid.scores[task, encoder, s] for s in settings])
             star = "*" * (adjusted.get((task, encoder, column), 1.0) < 1 - LEVEL)
-            row.append(interval_text(score.interval.percent) + star)
+            row.append(format_interval(score.interval.percent) + star)
         rows.append(tuple(row))
     lower = ", ".join(dict.fromkeys(metric for _, metric in tasks if metric in LOWER_IS_BETTER))
     better = f"less is better of {lower}" if lower else "more is better"
@@ -421,8 +421,8 @@ def _make_loss_table(values: Mapping[str, Any]) -> Table:
         if a["encoder"] != values["baseline"]:
             noise = a["group"], a["snr_db"]
             intervals = [baseline_losses[noise], a["loss"], a["removed"], a["recovered"]]
-            texts = (interval_text(n, missing="-") for n in intervals)
-            rows.append((a["encoder"], condition_name(*noise), *texts))
+            texts = (format_interval(n, missing="-") for n in intervals)
+            rows.append((a["encoder"], name_condition(*noise), *texts))
     note = (
         "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
         f"speech; recovered: both against the baseline's clean speech. {values['drawn']}"
@@ -442,7 +442,7 @@ def _make_clean_table(values: Mapping[str, Any]) -> Table:
     """Make the table of gains in clean speech."""
     rows = []
     for x in values["clean"]:
-        mean, worst = (interval_text(x[name], "+", "-") for name in ("gain", "worst"))
+        mean, worst = (format_interval(x[name], "+", "-") for name in ("gain", "worst"))
         rows.append((x["encoder"], mean, f"{x['worst']['task']}: {worst}"))
     note = (
         "Points by which it is better than the baseline in clean speech (below 0: worse). "
@@ -455,9 +455,9 @@ def _make_cascade_table(values: Mapping[str, Any]) -> Table:
     """Make the table with a row for each pair of DUAL and a cascade in each condition."""
     rows = []
     for x in values["dual_against_cascade"]:
-        where = condition_name(x["condition"], x["snr_db"])
-        texts = [interval_text(x[name]) for name in ("dual_relative", "cascade_relative")]
-        difference = interval_text(x["difference"], "+")
+        where = name_condition(x["condition"], x["snr_db"])
+        texts = [format_interval(x[name]) for name in ("dual_relative", "cascade_relative")]
+        difference = format_interval(x["difference"], "+")
         rows.append((x["encoder"], x["dual"], x["cascade"], where, *texts, difference))
     note = (
         "FF1 in percent of the system's own FF1 in clean speech, and the difference in points; the "

@@ -78,7 +78,7 @@ def encode_recordings(
     title: of the progress bar. A recording fails where it cannot be read or is silent, and for a
     system that cannot encode it. Raises InputError for missing or unreadable noise.
     """
-    from speechssl.encoders.encoder import single_threaded
+    from speechssl.encoders.encoder import open_pool
 
     encoded = {job.name: Encoded(dict(job.store.features) if job.store else {}) for job in jobs}
     missing: list[tuple[Recording, list[Job]]] = []
@@ -107,7 +107,7 @@ def encode_recordings(
                 outputs.append(error)
         return outputs
 
-    with single_threaded(workers) as pool:
+    with open_pool(workers) as pool:
         results = pool.map(lambda pair: encode(*pair), missing)
         progress = tqdm(results, title, len(missing), unit="file", disable=not missing)
         for (recording, jobs_left), outputs in zip(missing, progress, strict=True):

@@ -45,7 +45,7 @@ from speechssl.eval.spoken_qa import list_asked_passages
 from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
 from speechssl.results import CASCADE
-from speechssl.stats import ItemScore, unknown_voice
+from speechssl.stats import ItemScore, hide_voice
 from speechssl.superb.data import (
     TRAINING,
     Batch,
@@ -243,7 +243,7 @@ class RecognitionTask(GridTask):
                 group=q.passage,
                 numerator=float(edits),
                 denominator=float(words),
-                voice=unknown_voice(q.speaker, self.training_voices),
+                voice=hide_voice(q.speaker, self.training_voices),
             )
             scored.append(item)
         return scored
@@ -281,13 +281,13 @@ class UnitsTask(GridTask):
         report_set_aside(extracted.failed, "units of clean speech")
         self.extractor = extractor
         self.clean = load_units(out)
-        self.voices = {} if split is None else voices_of(load_corpus(source, split))
+        self.voices = {} if split is None else find_voices(load_corpus(source, split))
         self.items = [item for item in chosen if item.id in self.clean]
         units = [[i, self.clean[i].units.tolist()] for i in sorted(self.clean)]
         self.card = {"task": "units", **extractor.card, "clean": hash_json(units)}
 
     def encode(self, record: Any, samples: Any) -> RunLength:
-        return self.extractor.units(samples)
+        return self.extractor.extract(samples)
 
     def score(self, features: Mapping[str, RunLength]) -> list[ItemScore]:
         scored = []
@@ -322,7 +322,7 @@ class AnswersTask(GridTask):
         self.items = [Item(r.id, corpus.path(r)) for r in records]
         self.card = {
             **system.card,
-            "data": data_hash(corpus.root, corpus.split),
+            "data": hash_data(corpus.root, corpus.split),
             "questions": hash_json([q.id for q in corpus.answerable]),
         }
 
@@ -332,7 +332,7 @@ class AnswersTask(GridTask):
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         where = f"{len(features)} recordings"
         rows = answer_questions(self.system, self.corpus, features, where)
-        voices = voices_of(self.corpus)
+        voices = find_voices(self.corpus)
         scored = []
         for s in score_questions(parse_predictions(rows, {"task": "qa"}), self.corpus):
             if s.ff1 is not None:
@@ -360,13 +360,13 @@ class TranscriptsTask(AnswersTask):
         self.items = [Item(p.id, corpus.path(p)) for p in self.passages]
         about_recogniser = ("asr", "asr_weights", "decoding", "ngram")
         recogniser = {name: x for name, x in system.card.items() if name in about_recogniser}
-        data = data_hash(corpus.root, corpus.split)
+        data = hash_data(corpus.root, corpus.split)
         self.card = recogniser | {"data": data, "passages": len(passages)}
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         texts = {name: transcript.text for name, transcript in features.items()}
         errors = count_word_errors(self.passages, texts)
-        voices = voices_of(self.corpus)
+        voices = find_voices(self.corpus)
         scored = []
         for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
             item = ItemScore(

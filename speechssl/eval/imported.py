@@ -21,8 +21,8 @@ from speechssl.data.files import load_json
 from speechssl.data.records import (
     TOLERANCE,
     Corpus,
-    data_hash,
     guess_unit,
+    hash_data,
     load_corpus,
     read_lines,
 )
@@ -42,7 +42,7 @@ from speechssl.eval.score import (
     score_questions,
     write_scores,
 )
-from speechssl.results import Row, append_rows, list_rows, read_rows, results_table
+from speechssl.results import Row, append_rows, format_results, list_rows, read_rows
 from speechssl.schema import convert
 from speechssl.text import split_answer_tokens
 
@@ -92,7 +92,7 @@ def import_predictions(o: Predictions) -> str:
     card = {
         "task": "qa",
         "made_from": file_hash,
-        "data": data_hash(o.corpus, o.split),
+        "data": hash_data(o.corpus, o.split),
         "seed": o.seed,
         "card": {IMPORTED: file_hash},
         "counts": counts,
@@ -120,7 +120,7 @@ def import_predictions(o: Predictions) -> str:
     lines = make_question_lines(scores, corpus, {})
     write_scores(o.out, o.name, condition, lines, corpus, predictions, encoder="", counts=counts)
     summary = f"{o.name}: {_summarise(answers, counts)}"
-    return f"{summary}\n{results_table(read_rows(o.out / 'results.jsonl'))}"
+    return f"{summary}\n{format_results(read_rows(o.out / 'results.jsonl'))}"
 
 
 def _make_rows(corpus: Corpus, answers: Mapping[str, Mapping[str, Any]]) -> Rows:

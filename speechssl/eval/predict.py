@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_json, replacing
+from speechssl.artifacts import hash_json, replace_file
 from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Question
 from speechssl.errors import InputError
@@ -38,7 +38,7 @@ def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
     """Write rows, which have the same columns, and their card, which names their inputs."""
     table = pa.Table.from_pylist(rows)
     text = json.dumps(card, sort_keys=True, ensure_ascii=False)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         pq.write_table(table.replace_schema_metadata({CARD: text.encode()}), temporary)
 
 

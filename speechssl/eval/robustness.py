@@ -46,7 +46,15 @@ from speechssl.eval.grid_tasks import (
 from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import is_current, read_items, write_items
 from speechssl.options import parse_named, parse_noise_folders
-from speechssl.results import CASCADE, HEAD, Row, append_rows, list_rows, markdown, snr_note
+from speechssl.results import (
+    CASCADE,
+    HEAD,
+    Row,
+    append_rows,
+    describe_snr,
+    format_markdown,
+    list_rows,
+)
 from speechssl.stats import ItemScore
 
 ON_DEV = (
@@ -131,13 +139,13 @@ def _write_tables(o: Robustness, grid: Grid, data: Mapping[str, Path]) -> str:
     values = measure_degradation(grid)
     synthetic_tasks = [task for task, where in data.items() if read_synthetic_note(where)]
     synthetic = f"Synthetic speech: {', '.join(synthetic_tasks)}." if synthetic_tasks else ""
-    notes = [ON_DEV if o.split == "dev" else "", synthetic, snr_note(o.noise.snr_over)]
+    notes = [ON_DEV if o.split == "dev" else "", synthetic, describe_snr(o.noise.snr_over)]
     tables = []
     for table in (*make_degradation_tables(values), *make_score_tables(grid, o.noise.at)):
         note = " ".join(filter(None, [table.note, *notes]))
         tables.append(replace(table, note=note))
     write_json(out / "degradation.json", values | {"tables": [table.values for table in tables]})
-    write_text(out / "tables.md", markdown(tables))
+    write_text(out / "tables.md", format_markdown(tables))
     return "\n\n".join(table.text for table in tables)
 
 
@@ -240,7 +248,7 @@ def make_rows(
             metric=metric,
             seed=grid.seed,
             card=cards[encoder, (name, metric)],
-            snr_over=distorter.card(setting.condition).get("snr_over", ""),
+            snr_over=distorter.describe(setting.condition).get("snr_over", ""),
         )
         rows.append(row)
     return rows

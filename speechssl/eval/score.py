@@ -26,7 +26,8 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    corpus_card,
+    choose_groups,
+    find_voices,
     hash_questions,
     list_training_hashes,
     passage_units,
@@ -229,8 +230,8 @@ def measure_scores(
     for metric in metrics:
         measured = [s for s in scored if getattr(s, metric) is not None]
         if measured:
-            units = passage_units(corpus, [s.passage for s in measured], [s.id for s in measured])
-            values[metric] = mean_interval([getattr(s, metric) for s in measured], units, seed)
+            units = choose_groups(corpus, [s.passage for s in measured], [s.id for s in measured])
+            values[metric] = estimate_mean([getattr(s, metric) for s in measured], units, seed)
     passage_ids = {s.passage for s in scored}
     passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
     has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
@@ -309,7 +310,7 @@ def write_scores(
     """Write the scores of questions with their card. lines: for each question its `id`, `passage`,
     and scores, 0 to 1, by metric; predictions: those that were scored; facts: further entries of
     the card."""
-    source = corpus_card(corpus.root)
+    source = read_corpus_card(corpus.root)
     synthetic = str(source.get("synthetic", ""))
     if not synthetic and any(r.synthetic for r in corpus.records):
         synthetic = "synthetic"
@@ -375,11 +376,11 @@ def _collect_passage_facts(
     """Collect facts about the passage of every question, by the question's id.
 
     `passage` is its id; `voice` and `asker` are the voices of passage and question, "" where they
-    are unknown or were heard in training (`data.records.voices_of`); `passage_errors` and
+    are unknown or were heard in training (`data.records.find_voices`); `passage_errors` and
     `passage_words` are the word errors and words of the passage, None for a system without
     transcripts.
     """
-    voices = voices_of(corpus)
+    voices = find_voices(corpus)
     passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
     counts: dict[str, tuple[int, int]] = {}
     if passages:

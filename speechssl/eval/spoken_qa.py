@@ -56,12 +56,12 @@ from speechssl.results import (
     Row,
     append_rows,
     describe_range,
+    describe_snr,
+    format_results,
     list_rows,
     read_rows,
-    results_table,
-    snr_note,
 )
-from speechssl.systems import System, default_systems, link_parts, load_systems
+from speechssl.systems import System, choose_default_systems, link_parts, load_systems
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def evaluate_task(
     all_systems = [system for _, systems in rounds for system in systems]
     check_names(all_systems, setup.out)
     split = task.corpus.root / task.corpus.split
-    data = data_hash(task.corpus.root, task.corpus.split)
+    data = hash_data(task.corpus.root, task.corpus.split)
     seen = {}
     for system in all_systems:
         seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
@@ -157,10 +157,10 @@ def encode_and_predict(
     corpus, distorter = task.corpus, setup.distorter
     inputs = {
         "task": task.name,
-        "data": data_hash(corpus.root, corpus.split),
+        "data": hash_data(corpus.root, corpus.split),
         "questions": list(task.questions),
         "condition": asdict(condition),
-        "noise": distorter.sources(condition),
+        "noise": distorter.list_sources(condition),
         "seed": distorter.seed,
     }
     missing, jobs = [], []
@@ -186,7 +186,7 @@ def encode_and_predict(
             "task": task.name,
             "made_from": store.made_from,
             "data": inputs["data"],
-            **distorter.card(condition),
+            **distorter.describe(condition),
             "card": dict(system.card),
             "failed": system_features.failed,
         }

@@ -42,14 +42,14 @@ from speechssl.results import (
     LOWER_IS_BETTER,
     Row,
     Table,
-    decimals,
-    drawn_sentence,
+    choose_nearest_snr,
+    count_decimals,
+    describe_drawn,
+    describe_snr,
+    format_seeds,
     list_rows,
-    nearest_snr,
+    name_unit,
     read_rows,
-    seeds_text,
-    snr_note,
-    unit,
 )
 from speechssl.superb.data import OnlineLoader
 from speechssl.superb.options import ORDER, QBE, Superb
@@ -108,7 +108,7 @@ def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
     snr_overs = ("", o.noise.snr_over)  # "" in rows of clean speech
     rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in snr_overs]
     tables = make_superb_tables(rows, encoders, o.noise.at)
-    note = snr_note(o.noise.snr_over)
+    note = describe_snr(o.noise.snr_over)
     notes = [note] if note else []
     markdown = "\n\n".join([*(table.markdown for table in tables), *notes])
     write_text(o.out / "superb.md", f"{markdown}\n")
@@ -210,12 +210,12 @@ def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Seque
     for measure in measures:
         by_encoder = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
         if any(by_encoder):
-            texts = [seeds_text(cell_rows) for cell_rows in by_encoder]
+            texts = [format_seeds(cell_rows) for cell_rows in by_encoder]
             rows.append((name_measure(*measure), *texts))
         for cell_rows in by_encoder:
             clean_rows += cell_rows
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
-    note += drawn_sentence((row.task, row.drawn, row.groups) for row in clean_rows)
+    note += describe_drawn((row.task, row.drawn, row.groups) for row in clean_rows)
     seeds = len({row.seed for row in clean_rows})
     if seeds > 1:
         note += f" Means over {seeds} seeds, the interval reaches over those of all."
@@ -234,7 +234,7 @@ def _make_rates_table(cells: Cells, measures: Sequence[Measure], encoders: Seque
             has_default = has_default or bool(default)
             values = []
             for cell_rows in (tuned, default):
-                value, _, _ = seeds_text(cell_rows).partition(" ")  # of "87.1 [85.0, 89.2]"
+                value, _, _ = format_seeds(cell_rows).partition(" ")  # of "87.1 [85.0, 89.2]"
                 values.append(value)
             texts.append(" / ".join(values))
         if has_default:
@@ -273,7 +273,7 @@ def describe_snrs(cells: Cells, at: float) -> str:
     have no SNR."""
     snrs = set()
     for cell_rows in cells.values():
-        snrs |= {row.snr_db for row in nearest_snr(cell_rows, at) if row.snr_db is not None}
+        snrs |= {row.snr_db for row in choose_nearest_snr(cell_rows, at) if row.snr_db is not None}
     if not snrs:
         return "The"
     shown = " and ".join(f"{snr:g}" for snr in sorted(snrs))
@@ -283,12 +283,12 @@ def describe_snrs(cells: Cells, at: float) -> str:
 
 def format_mean(rows: Sequence[Row], metric: str, at: float) -> str:
     """Write the mean over the noises of a group at the SNR nearest to `at`, "-" without rows."""
-    values = [row.value for row in nearest_snr(rows, at)]
-    return f"{statistics.fmean(values):.{decimals(metric)}f}" if values else "-"
+    values = [row.value for row in choose_nearest_snr(rows, at)]
+    return f"{statistics.fmean(values):.{count_decimals(metric)}f}" if values else "-"
 
 
 def name_measure(task: str, metric: str) -> str:
     """Name the line of a measure: "sid acc ↑", "ss si_sdri (dB) ↑"."""
-    unit_text = f" ({unit(metric)})" if unit(metric) not in ("", "%") else ""
+    unit_text = f" ({name_unit(metric)})" if name_unit(metric) not in ("", "%") else ""
     arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
     return f"{task} {metric}{unit_text} {arrow}"

@@ -152,7 +152,7 @@ class ConditionAudio:
         """Find `Row.snr_over` of this setting: what the SNR is over, "" for clean speech."""
         if self.mixtures is None:
             return ""
-        return str(plan.distorter.card(self.setting.condition).get("snr_over", ""))
+        return str(plan.distorter.describe(self.setting.condition).get("snr_over", ""))
 
 
 # ---- making a plan

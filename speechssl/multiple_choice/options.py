@@ -29,8 +29,8 @@ from speechssl.options import (
     TrainingOptions,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
     refuse_ineffective,
@@ -108,7 +108,7 @@ class TrainChoice:
 
     def __post_init__(self) -> None:
         """Raise InputError for options that do not belong together."""
-        given = changed_options(self)
+        given = list_changes(self)
         if self.speechbert is None:
             refuse_ineffective(given, {"speechbert": ("encoder", "ctc")})
         else:

@@ -225,7 +225,7 @@ def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
     reader, card = _load_reader(folder, "units", bf16)
     extractor = adapt_extractor(folder / "choice-units", card, extractor)
     system_card = {**extractor.card, **_describe("units", card, bf16)}
-    return SpokenChoice("units", extractor.units, lambda runs: runs.units, reader, system_card)
+    return SpokenChoice("units", extractor.extract, lambda runs: runs.units, reader, system_card)
 
 
 def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:

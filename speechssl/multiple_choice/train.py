@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from speechssl.artifacts import CARD, read_json, stage
+from speechssl.artifacts import CARD, begin_stage, read_json
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
@@ -53,14 +53,14 @@ from speechssl.multiple_choice.model import (
     load_choice,
 )
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
-from speechssl.options import find_shipped, settings
+from speechssl.options import find_shipped, select_settings
 from speechssl.processes import is_main
 from speechssl.speechbert.data import CLS, PAD, SEP
 from speechssl.speechbert.model import CodeEmbedding
 from speechssl.speechbert.system import SpeechBertSystem, load_speechbert
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.symbols import special_ids
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.symbols import list_specials
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import Evaluation, check_share
 
 SPLIT = "train"
@@ -94,7 +94,7 @@ def train_choice(o: TrainChoice) -> None:
         symbols = UnitSymbols(o)
     else:
         symbols = WordSymbols(o)
-    with stage(o.out, symbols.made_from, settings(o.qa), grows=STEPS) as step:
+    with begin_stage(o.out, symbols.made_from, select_settings(o.qa), grows=STEPS) as step:
         if not step.done:
             model, layout, metrics = fit_choice(o, symbols)
             facts = collect_reader_facts(o, symbols.made_from, symbols.text_encoder, symbols.start)
@@ -158,7 +158,7 @@ class UnitSymbols:
             seed = o.qa.training.seed
             encoder = make_unit_encoder(o.qa.text_encoder, symbols, o.assignment, seed)
             model = make_choice_model(*encoder, o.qa)
-        return model, make_layout(o.qa, *special_ids(symbols))
+        return model, make_layout(o.qa, *list_specials(symbols))
 
     def make_examples(self, data: Corpus, layout: Layout) -> Examples:
         runs = load_held_out_units(self.o.corpus, self.folder, self.source, data.split)
@@ -192,7 +192,7 @@ class WordSymbols:
         if is_main():
             tokenizer.save_pretrained(o.out)
         self.codec = TextCodec(tokenizer)
-        return model, make_layout(o.qa, *special_tokens(tokenizer))
+        return model, make_layout(o.qa, *find_special_tokens(tokenizer))
 
     def make_examples(self, data: Corpus, layout: Layout) -> Examples:
         return None, *make_text_examples(data, self.codec, layout, self.o.read)

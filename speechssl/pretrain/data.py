@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, replacing, write_json
-from speechssl.audio import exact_duration, read_audio, to_int16
+from speechssl.artifacts import hash_files, replace_file, write_json
+from speechssl.audio import measure_duration, read_audio, to_int16
 from speechssl.augment.training import TrainingDistortions
 from speechssl.data.recordings import (
     Recording,
@@ -30,11 +30,11 @@ from speechssl.data.recordings import (
     list_training_recordings,
     sample_recordings,
 )
-from speechssl.data.records import check_inside, corpus_card, data_hash, read_lines
-from speechssl.encoders.encoder import single_threaded
+from speechssl.data.records import check_inside, hash_data, read_corpus_card, read_lines
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, report_set_aside
 from speechssl.pretrain.options import Batches, Masks, Targets
-from speechssl.processes import is_main, processes
+from speechssl.processes import count_processes, is_main
 from speechssl.schema import convert
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch
@@ -115,7 +115,7 @@ def list_training_data(
         target_audio, anchors = references.get(r.id, (r.path, None))
         training_recordings.append(TrainingRecording(r.id, r.path, target_audio, anchors))
     if is_corpus:
-        hash, card = data_hash(source, "train"), corpus_card(source)
+        hash, card = hash_data(source, "train"), read_corpus_card(source)
         if recordings is not None:
             hash += f"-{recordings}-{seed}"
     else:
@@ -171,7 +171,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
             failed[recording.id] = str(error)
             return np.zeros(0, np.int16)
 
-    with replacing(folder / "samples.s16") as temporary, temporary.open("wb") as file:
+    with replace_file(folder / "samples.s16") as temporary, temporary.open("wb") as file:
         for samples in _map_in_threads(read, data.recordings, "packing audio"):
             file.write(samples.tobytes())
             lengths.append(len(samples))
@@ -186,7 +186,7 @@ def pack_audio(data: TrainingData, out: Path) -> Path:
     return folder
 
 
-def packed_lengths(packed: Path) -> list[int]:
+def read_packed_lengths(packed: Path) -> list[int]:
     """Read the number of samples of every recording, 0 for those that were set aside."""
     lengths: list[int] = np.diff(np.load(packed / "bounds.npy")).tolist()
     return lengths
@@ -206,7 +206,7 @@ def fit_targets(
     has_references = any(r.anchors is not None for r in sampled)
     card = features.card | sizes | {"reference_reading": has_references}
     audio = [Recording(r.id, r.target_audio) for r in sampled]
-    with single_threaded(WORKERS) as pool:
+    with open_pool(WORKERS) as pool:
         frames = stream_frames(audio, features, pool, WORKERS)
         return fit_kmeans(frames, targets.clusters, card, targets.budget, seed, targets.starts)
 
@@ -242,7 +242,7 @@ def write_targets(
 
     def label(item: tuple[TrainingRecording, int]) -> np.ndarray:
         recording, length = item
-        frames = grid.frames(length)
+        frames = grid.count_frames(length)
         if frames == 0:
             return np.zeros(0, np.int16)
         try:
@@ -252,7 +252,7 @@ def write_targets(
             return np.zeros(0, np.int16)
         return clusters[recording.align_frames(grid, frames, len(clusters))]
 
-    items = list(zip(recordings, packed_lengths(packed), strict=True))
+    items = list(zip(recordings, read_packed_lengths(packed), strict=True))
     labels = list(_map_in_threads(label, items, "targets"))
     report_set_aside(dict(sorted(failed.items())), "targets")
     _save_array(out / "labels.npy", np.concatenate(labels))
@@ -273,7 +273,7 @@ def _map_in_threads(function: Callable, items: Sequence, what: str) -> Iterator:
 
 def _save_array(path: Path, array: np.ndarray) -> None:
     """Write an array as .npy, whole or not at all."""
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         np.save(temporary, array)
 
 
@@ -297,7 +297,7 @@ class LabelledAudio:
             labels = np.load(targets / "labels.npy")
             label_bounds = np.load(targets / "bounds.npy")
         else:
-            counts = [targets.frames(int(n)) for n in np.diff(sample_bounds)]
+            counts = [targets.count_frames(int(n)) for n in np.diff(sample_bounds)]
             label_bounds = np.cumsum([0, *counts])
             labels = np.broadcast_to(np.int16(0), label_bounds[-1:])
         return cls(samples, sample_bounds, labels, label_bounds)
@@ -324,7 +324,7 @@ NO_LABEL = -1
 FLOOR = 1e-7  # added to a variance, as in transformers' feature extractor
 
 
-def span_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
+def draw_mask(rng: np.random.Generator, frames: int, probability: float, length: int) -> np.ndarray:
     """Draw frames * probability / length spans of `length` frames, at least two, that may overlap
     (fairseq's rule; HuBERT: 0.80, length 10). Return (T,) bool, true where hidden."""
     count = max(int(frames * probability / length + rng.random()), 2)
@@ -358,7 +358,7 @@ class Bucket:
     crops: int  # in a batch
 
 
-def shortest_crop(frames: int, frame_rate: float) -> int:
+def count_shortest_crop(frames: int, frame_rate: float) -> int:
     """Return the number of frames of the shortest crop, SHORTEST_CROP seconds, or `frames` where a
     full crop is shorter than that. Shorter recordings are never used."""
     return min(frames, round(SHORTEST_CROP * frame_rate))
@@ -373,7 +373,7 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     """
     short = np.flatnonzero((counts >= shortest) & (counts < frames))
     short = short[np.argsort(counts[short], kind="stable")]
-    multiple = _row_multiple(crops)
+    multiple = _choose_row_multiple(crops)
     buckets = []
     while len(short):
         lengths = counts[short]
@@ -390,7 +390,7 @@ def make_buckets(counts: np.ndarray, frames: int, crops: int, shortest: int) -> 
     return buckets
 
 
-def _row_multiple(crops: int) -> int:
+def _choose_row_multiple(crops: int) -> int:
     """Return the number that must divide the rows of a batch of shorter crops, so that 2, 4, 8 ...
     processes can share it; rounding to it leaves out less than a quarter of `crops`.
 
@@ -398,7 +398,7 @@ def _row_multiple(crops: int) -> int:
     processes is no such power of two, or larger, rows are rounded to a multiple of it as well.
     """
     power_of_two = 1 << max((crops // 4).bit_length() - 1, 0)
-    return math.lcm(math.gcd(crops, power_of_two), processes())
+    return math.lcm(math.gcd(crops, power_of_two), count_processes())
 
 
 @dataclass(frozen=True)
@@ -441,7 +441,7 @@ class Cropper:
         rng = np.random.default_rng([self.seed, step])
         bucket = self._draw_bucket(rng)
         recordings = rng.choice(bucket.recordings, size=bucket.crops)
-        crops = [self._crop(rng, int(i), bucket.frames) for i in recordings]
+        crops = [self._draw_crop(rng, int(i), bucket.frames) for i in recordings]
         originals = [samples for samples, _ in crops]
         stack = partial(self._stack, recordings, originals)
         if self.silence:
@@ -455,7 +455,7 @@ class Cropper:
         update = torch.tensor(step // self.accumulation)
         progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
         if self.second_version is not None:
-            batch["second_samples"] = stack(self._second_versions(samples, step, progress))
+            batch["second_samples"] = stack(self._make_second_versions(samples, step, progress))
             batch["step"] = update
         if self.distort is None:
             batch["samples"] = stack(samples)
@@ -476,10 +476,10 @@ class Cropper:
     def _draw_masks(self, rng: np.random.Generator, rows: int, frames: int) -> np.ndarray:
         """Draw masks (B, T) bool, true where frames are hidden."""
         probability, length = self.masks.mask_probability, self.masks.mask_length
-        masks = np.stack([span_mask(rng, frames, probability, length) for _ in range(rows)])
+        masks = np.stack([draw_mask(rng, frames, probability, length) for _ in range(rows)])
         return equalise_masks(rng, masks) if self.masks.same_masks else masks
 
-    def _second_versions(
+    def _make_second_versions(
         self, samples: Sequence[np.ndarray], step: int, progress: float
     ) -> list[np.ndarray]:
         """Return the second version of every crop; with `distort` it is distorted too."""
@@ -500,7 +500,7 @@ class Cropper:
     @cached_property
     def _buckets(self) -> list[Bucket]:
         frames = round(self.batches.crop_seconds * self.grid.frame_rate)
-        shortest = shortest_crop(frames, self.grid.frame_rate)
+        shortest = count_shortest_crop(frames, self.grid.frame_rate)
         counts = np.diff(self.data.label_bounds)
         return make_buckets(counts, frames, self.batches.crops, shortest)
 
@@ -515,14 +515,14 @@ class Cropper:
         weights = np.array([len(bucket.recordings) / bucket.crops for bucket in self._buckets])
         return self._buckets[rng.choice(len(weights), p=weights / weights.sum())]
 
-    def _crop(
+    def _draw_crop(
         self, rng: np.random.Generator, index: int, frames: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw a crop of a recording: samples (N,) float32 within -1 and 1, labels (T,) int64."""
         first_label, end_label = self.data.label_bounds[index : index + 2]
         frame = int(rng.integers(end_label - first_label - frames + 1))
         start = int(self.data.sample_bounds[index]) + frame * self.grid.hop
-        samples = self.data.samples[start : start + self.grid.samples_for(frames)]
+        samples = self.data.samples[start : start + self.grid.count_samples(frames)]
         labels = self.data.labels[first_label + frame : first_label + frame + frames]
         return samples.astype(np.float32) / 32768, labels.astype(np.int64)
 
@@ -561,19 +561,19 @@ class Cropper:
     ) -> np.ndarray:
         """Normalise a version of a crop by mean and variance of its recording, changed by as much
         as the version changed those of the crop."""
-        mean, variance = self._recording_moments(int(recording))
-        mean_before, variance_before = mean_and_variance(crop)
-        mean_after, variance_after = mean_and_variance(version)
+        mean, variance = self._measure_recording(int(recording))
+        mean_before, variance_before = compute_moments(crop)
+        mean_after, variance_after = compute_moments(version)
         mean += mean_after - mean_before
         variance *= (variance_after + FLOOR) / (variance_before + FLOOR)
         return (version - np.float32(mean)) * np.float32(1 / np.sqrt(variance + FLOOR))
 
-    def _recording_moments(self, recording: int) -> tuple[float, float]:
+    def _measure_recording(self, recording: int) -> tuple[float, float]:
         """Return mean and variance of a recording, for samples within -1 and 1. They are computed
         once."""
         if recording not in self._known_moments:
             first, last = self.data.sample_bounds[recording : recording + 2]
-            mean, variance = mean_and_variance(self.data.samples[first:last])
+            mean, variance = compute_moments(self.data.samples[first:last])
             self._known_moments[recording] = mean / 32768, variance / 32768**2
         return self._known_moments[recording]
 
@@ -582,8 +582,8 @@ class Cropper:
         return {}
 
 
-def mean_and_variance(samples: np.ndarray) -> tuple[float, float]:
-    """Return mean and variance, computed in float64 as by `SpeechEncoder.wave`."""
+def compute_moments(samples: np.ndarray) -> tuple[float, float]:
+    """Return mean and variance of samples (N,), computed in float64 as by `SpeechEncoder.wave`."""
     samples = samples.astype(np.float64)
     mean = samples.mean()
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
@@ -596,17 +596,18 @@ def check_lengths(recordings: Sequence[TrainingRecording], crop_seconds: float) 
     longest = 0.0
     for recording in recordings:
         try:
-            longest = max(longest, exact_duration(recording.path))
+            longest = max(longest, measure_duration(recording.path))
         except InputError:
             continue  # reported when the audio is packed
         if longest >= shortest - 0.02:  # crops are counted in frames
             return
     if longest:
-        raise too_short(shortest, f", and the longest lasts {longest:.1f} s")
+        raise make_length_error(shortest, f", and the longest lasts {longest:.1f} s")
 
 
-def too_short(shortest: float, longest: str = "") -> InputError:
-    """Make the error of recordings that are all shorter than the shortest crop, in seconds."""
+def make_length_error(shortest: float, longest: str = "") -> InputError:
+    """Make the error of recordings that are all shorter than the shortest crop. shortest: seconds
+    of that crop; longest: a clause about the longest recording."""
     return InputError(
         f"no recording is as long as a crop of {shortest:g} s, the shortest{longest}; join them "
         "(python recipes/units/pack.py packed.txt FOLDER, and train on packed.txt), or give a "
@@ -617,11 +618,11 @@ def too_short(shortest: float, longest: str = "") -> InputError:
 def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
     """Report on stderr how many recordings of `pack_audio` are too short for the shortest crop.
     Raises InputError where all are too short."""
-    shortest = shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
-    is_used = np.array([grid.frames(n) >= shortest for n in packed_lengths(packed) if n])
+    shortest = count_shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
+    is_used = np.array([grid.count_frames(n) >= shortest for n in read_packed_lengths(packed) if n])
     seconds = shortest / grid.frame_rate
     if not is_used.any():
-        raise too_short(seconds)
+        raise make_length_error(seconds)
     if not is_used.all() and is_main():
         short = f"{(~is_used).sum()} of {len(is_used)} recordings"
         crop = f"a crop of {seconds:g} s, the shortest"

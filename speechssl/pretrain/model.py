@@ -42,16 +42,16 @@ from torch.nn import functional
 from tqdm import tqdm
 from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.artifacts import replacing
+from speechssl.artifacts import replace_file
 from speechssl.augment.training import TrainingDistortions
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
-from speechssl.encoders.hubert import training_states
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
+from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.errors import InputError
-from speechssl.finetuning import added_modules
+from speechssl.finetuning import find_added_modules
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
-from speechssl.processes import is_main, mean_of_processes, processes
+from speechssl.processes import average_processes, count_processes, is_main
 from speechssl.training import Batch
 
 LABEL_HEAD = "label_head.safetensors"  # lies in the encoder's Hugging Face folder
@@ -68,12 +68,12 @@ def scale_gradients(module: nn.Module, factor: float) -> None:
             weight.register_hook(lambda gradient: gradient * factor)
 
 
-def mean_count(count: Tensor) -> Tensor:
+def average_count(count: Tensor) -> Tensor:
     """Return the mean of a count over the processes, as if all together counted at least one."""
-    return mean_of_processes(count).clamp(min=1 / processes())
+    return average_processes(count).clamp(min=1 / count_processes())
 
 
-def final_states(encoder: nn.Module, hidden: Tensor) -> Tensor:
+def apply_final_norm(encoder: nn.Module, hidden: Tensor) -> Tensor:
     """Return the states that predictions are made from: those of the last layer, normalised where
     layers normalise their input (large)."""
     pre_norm = getattr(encoder.config, "do_stable_layer_norm", False)
@@ -87,7 +87,7 @@ def add_auxiliary(
     mask: Tensor,
     batch: Mapping[str, Tensor],
 ) -> Batch:
-    """Add the losses of `auxiliary_losses` to a model's own, and their scalars to those that are
+    """Add the losses of `make_auxiliary` to a model's own, and their scalars to those that are
     logged."""
     for module in modules:
         outputs = module(layers, mask, batch)
@@ -100,7 +100,7 @@ class HubertPretraining(nn.Module):
     """HuBERT adds a projection and label embeddings to the encoder; logits are their cosines
     divided by 0.1 (section II-C).
 
-    auxiliary: modules that add to the loss (`auxiliary_losses`).
+    auxiliary: modules that add to the loss (`make_auxiliary`).
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class HubertPretraining(nn.Module):
         samples: (B, N), as the encoder wants them, unpadded; labels: (B, T) int, below 0 where
         there is none; mask: (B, T) bool.
         """
-        features, layers = training_states(self.encoder, samples, mask)
-        outputs = self.predict(final_states(self.encoder, layers[-1]), labels, mask)
+        features, layers = compute_states(self.encoder, samples, mask)
+        outputs = self.predict(apply_final_norm(self.encoder, layers[-1]), labels, mask)
         penalty = features.float().pow(2).mean()
         outputs["loss"] = outputs["loss"] + self.convolutions.feature_penalty * penalty
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
@@ -135,16 +135,16 @@ class HubertPretraining(nn.Module):
         0 have an accuracy, but no gradient."""
         labelled = labels >= 0
         weight = self.prediction.visible_weight
-        masked_loss, masked_accuracy = self._cross_entropy(hidden, labels, mask & labelled)
+        masked_loss, masked_accuracy = self._compute_loss(hidden, labels, mask & labelled)
         with torch.set_grad_enabled(torch.is_grad_enabled() and weight > 0):
-            visible_loss, visible_accuracy = self._cross_entropy(hidden, labels, ~mask & labelled)
+            visible_loss, visible_accuracy = self._compute_loss(hidden, labels, ~mask & labelled)
         return {
             "loss": (masked_loss + weight * visible_loss) / (1 + weight),
             "masked_accuracy": masked_accuracy.detach(),
             "visible_accuracy": visible_accuracy.detach(),
         }
 
-    def _cross_entropy(
+    def _compute_loss(
         self, hidden: Tensor, labels: Tensor, selected: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return mean loss and share of right predictions over the selected frames of all
@@ -154,7 +154,7 @@ class HubertPretraining(nn.Module):
         # a cosine in bf16 is wrong by 0.04 after its division
         with torch.autocast(hidden.device.type, enabled=False):
             logits = predicted @ functional.normalize(self.labels, dim=-1).T / 0.1
-        count = mean_count(selected.sum())
+        count = average_count(selected.sum())
         loss = functional.cross_entropy(logits, targets, reduction="sum")
         right = (logits.argmax(-1) == targets).float().sum()
         return loss / count, right / count
@@ -165,7 +165,7 @@ def save_label_head(model: Any, folder: Path, codebook_hash: str) -> None:
     encoder. codebook_hash: of the codebook whose clusters it predicts."""
     heads = {n: v for n, v in model.state_dict().items() if n.startswith(("labels", "project."))}
     weights = {name: value.float().cpu().contiguous() for name, value in heads.items()}
-    with replacing(folder / LABEL_HEAD) as temporary:
+    with replace_file(folder / LABEL_HEAD) as temporary:
         save_file(weights, temporary, {"codebook": codebook_hash})
 
 
@@ -189,7 +189,7 @@ def restore_label_head(model: Any, start: str, codebook_hash: str) -> None:
 
 
 @dataclass(frozen=True)
-class Quantised:
+class QuantisedFrames:
     """A frame is quantised to one entry of each codebook."""
 
     vectors: Tensor  # (..., D)
@@ -215,7 +215,7 @@ class GumbelQuantiser(nn.Module):
         nn.init.normal_(self.weight_proj.weight)
         nn.init.zeros_(self.weight_proj.bias)
 
-    def forward(self, features: Tensor, temperature: Tensor | float) -> Quantised:
+    def forward(self, features: Tensor, temperature: Tensor | float) -> QuantisedFrames:
         """Quantise features (..., C), always in float32, which a softmax of 320 entries needs."""
         logits = self.weight_proj(features).float().unflatten(-1, (self.codebooks, self.entries))
         with torch.autocast(features.device.type, enabled=False):
@@ -230,7 +230,7 @@ class GumbelQuantiser(nn.Module):
                 chosen,
                 self.codevectors.view(self.codebooks, self.entries, -1).float(),
             )
-            return Quantised(vectors.flatten(-2), codes, logits.softmax(-1))
+            return QuantisedFrames(vectors.flatten(-2), codes, logits.softmax(-1))
 
 
 def perplexity(probabilities: Tensor) -> Tensor:
@@ -242,10 +242,10 @@ def perplexity(probabilities: Tensor) -> Tensor:
     computes them in each process by itself.
     """
     frames = probabilities.flatten(0, -3)
-    count = mean_count(torch.tensor(float(len(frames)), device=frames.device))
+    count = average_count(torch.tensor(float(len(frames)), device=frames.device))
     mean = frames.sum(0) / count
-    if processes() > 1:  # the value is that of all processes, the gradient this one's share
-        mean = mean + (mean_of_processes(mean) - mean).detach()
+    if count_processes() > 1:  # the value is that of all processes, the gradient this one's share
+        mean = mean + (average_processes(mean) - mean).detach()
     entropy = -(mean * torch.log(mean + 1e-7)).sum(-1)
     return torch.exp(entropy)
 
@@ -273,7 +273,7 @@ class Wav2Vec2Pretraining(nn.Module):
         )
         self.project_hid = nn.Linear(config.hidden_size, contrast.width)
         self.project_q = nn.Linear(contrast.width, contrast.width)
-        self.auxiliary = nn.ModuleList()  # modules that add to the loss (`auxiliary_losses`)
+        self.auxiliary = nn.ModuleList()  # modules that add to the loss (`make_auxiliary`)
         scale_gradients(encoder.feature_extractor, convolutions.gradient_scale)
 
     def forward(
@@ -294,16 +294,16 @@ class Wav2Vec2Pretraining(nn.Module):
         they are given; context network and feature penalty take `samples`. The gradient of the
         targets goes into the convolutions in both cases; the paper does not stop it either.
         """
-        features, layers = training_states(self.encoder, samples, mask)
+        features, layers = compute_states(self.encoder, samples, mask)
         source = features
         if clean_samples is not None:
             source = self.encoder.feature_extractor(clean_samples).transpose(1, 2)
             batch = batch | {"clean_samples": clean_samples}
         quantised = self.quantise(source[mask].unflatten(0, (len(samples), -1)), temperature)
-        context = final_states(self.encoder, layers[-1])[mask]
+        context = apply_final_norm(self.encoder, layers[-1])[mask]
         predicted = self.project_hid(context).unflatten(0, (len(samples), -1))
-        logits = self._logits(predicted, quantised, negatives)
-        contrastive = _batch_mean(-logits.log_softmax(-1)[..., 0])
+        logits = self._compute_logits(predicted, quantised, negatives)
+        contrastive = _average_batch(-logits.log_softmax(-1)[..., 0])
         penalty = features.float().square().mean()
         entries = self.contrast.entries
         diversity = (entries - perplexity(quantised.probabilities).mean()) / entries
@@ -320,21 +320,23 @@ class Wav2Vec2Pretraining(nn.Module):
         code_perplexity = perplexity(likeliest).detach().mean()
         outputs |= {
             "contrastive_loss": contrastive.detach(),
-            "contrastive_accuracy": _batch_mean(right.float()),
+            "contrastive_accuracy": _average_batch(right.float()),
             "code_perplexity": code_perplexity,
             "feature_penalty": penalty.detach(),
             "gumbel_temperature": torch.as_tensor(temperature),
         }
         return add_auxiliary(outputs, self.auxiliary, layers, mask, batch)
 
-    def quantise(self, features: Tensor, temperature: Tensor | float = 1.0) -> Quantised:
+    def quantise(self, features: Tensor, temperature: Tensor | float = 1.0) -> QuantisedFrames:
         """Quantise the output of the convolutions, (..., C), after its layer norm (the paper's Z),
         which is never masked."""
         normed = self.encoder.feature_projection.layer_norm(features)
         dropped = functional.dropout(normed, self.contrast.dropout, self.training)
         return self.quantizer(dropped, temperature)
 
-    def _logits(self, predicted: Tensor, quantised: Quantised, negatives: Tensor) -> Tensor:
+    def _compute_logits(
+        self, predicted: Tensor, quantised: QuantisedFrames, negatives: Tensor
+    ) -> Tensor:
         """Return cosines over kappa, (B, M, 1 + K), the right one first. A negative that has the
         same codes as the right one gets -inf, so that it does not count.
 
@@ -354,10 +356,10 @@ class Wav2Vec2Pretraining(nn.Module):
         return torch.cat([positives, all_negatives.gather(-1, negatives.long())], dim=-1)
 
 
-def _batch_mean(values: Tensor) -> Tensor:
+def _average_batch(values: Tensor) -> Tensor:
     """Return this process's part of the mean over a batch that processes may share: the mean of
     these parts is the mean over the whole batch."""
-    return values.sum() / mean_count(torch.tensor(float(values.numel()), device=values.device))
+    return values.sum() / average_count(torch.tensor(float(values.numel()), device=values.device))
 
 
 @dataclass(frozen=True)
@@ -450,7 +452,7 @@ def load_pretraining(
     checkpoint = load_checkpoint(source)
     encoder = checkpoint.model
     is_plain = isinstance(encoder, Wav2Vec2Model) and encoder.adapter is None
-    if not is_plain or added_modules(encoder):
+    if not is_plain or find_added_modules(encoder):
         kind: Any = encoder.config
         raise InputError(
             f"{source} is a {kind.model_type} encoder, or has adapters; start contrastive "
@@ -464,7 +466,7 @@ def load_pretraining(
     for name in HEADS:
         head = getattr(model, name)
         trained_head = getattr(heads, name, None)
-        if trained_head is not None and _shapes(head) == _shapes(trained_head):
+        if trained_head is not None and _list_shapes(head) == _list_shapes(trained_head):
             head.load_state_dict(trained_head.state_dict())
             reused.append(name)
     if is_main():
@@ -476,8 +478,8 @@ def load_pretraining(
     return model
 
 
-def _shapes(head: nn.Module) -> list[torch.Size]:
-    """Return the shapes of all weights."""
+def _list_shapes(head: nn.Module) -> list[torch.Size]:
+    """Return the shapes of all weights of a head."""
     return [weight.shape for weight in head.parameters()]
 
 
@@ -490,7 +492,7 @@ def load_heads(
     if checkpoint.kind != "huggingface" or not left_out.intersection(HEADS):
         return None, {}
     complete = Wav2Vec2ForPreTraining.from_pretrained(
-        checkpoint_folder(source, "speech encoder"), dtype=torch.float32
+        fetch_checkpoint(source, "speech encoder"), dtype=torch.float32
     )
     config = complete.config
     return complete, {field: getattr(config, name) for field, name in CONFIG_NAMES.items()}
@@ -592,21 +594,21 @@ class CleanTeacher(nn.Module):
         """
         with torch.no_grad():
             teacher = self.unregistered[0].to(batch["clean_samples"].device)
-            _, targets = training_states(teacher, batch["clean_samples"], last=len(layers) - 1)
-        count = mean_count((~mask).sum())
+            _, targets = compute_states(teacher, batch["clean_samples"], last=len(layers) - 1)
+        count = average_count((~mask).sum())
         distances = []
         for layer, target in zip(layers, targets, strict=True):
             states = layer[~mask].float()
-            targets_seen = target[~mask].float()
-            mean = mean_of_processes(targets_seen.sum(0) / count)
-            variance = mean_of_processes((targets_seen - mean).square().sum(0) / count).mean()
-            squared = (states - targets_seen).square().mean(1).sum() / count
+            visible_targets = target[~mask].float()
+            mean = average_processes(visible_targets.sum(0) / count)
+            variance = average_processes((visible_targets - mean).square().sum(0) / count).mean()
+            squared = (states - visible_targets).square().mean(1).sum() / count
             distances.append(squared / variance.clamp(min=1e-6))
         distance = torch.stack(distances).mean()
         return {"loss": self.weight * distance, "distillation": distance.detach()}
 
 
-def auxiliary_losses(
+def make_auxiliary(
     encoder: Any, o: Pretraining, start: str | None, distort: TrainingDistortions | None
 ) -> list[nn.Module]:
     """Make the modules that add to the loss of pre-training; they are called with the layers, the

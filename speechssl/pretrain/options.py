@@ -32,8 +32,8 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
     refuse_ineffective,
@@ -235,13 +235,13 @@ class Pretraining:
     adversary: Adversary = group(Adversary(), "distorted speech")
 
     def __post_init__(self) -> None:
-        refuse_ineffective(changed_options(self), NEEDED)
+        refuse_ineffective(list_changes(self), NEEDED)
 
 
 def _check_targets(targets: Targets, teacher: str | None) -> None:
     """Raise InputError for options that a given codebook determines, and for options of an encoder
     where MFCCs are clustered."""
-    given = changed_options(targets)
+    given = list_changes(targets)
     if targets.codebook:
         refuse_given(
             ("layer", "smooth", "clusters", "share", "budget", "starts"), given, "with a codebook"
@@ -465,11 +465,11 @@ class Spin:
     )
 
     def __post_init__(self) -> None:
-        label_options = changed_options(self.labels)
+        label_options = list_changes(self.labels)
         refuse_ineffective(label_options, {"teacher": vars(self.labels)})
         if self.labels.codebook:
             refuse_given(("clusters", "teacher_layer"), label_options, "with a codebook")
-        refuse_ineffective(changed_options(self), {"distort": ("noise", "noise_cache")})
+        refuse_ineffective(list_changes(self), {"distort": ("noise", "noise_cache")})
 
 
 @dataclass(frozen=True, kw_only=True)

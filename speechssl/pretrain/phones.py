@@ -24,11 +24,11 @@ from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.pretrain.options import Phones
 from speechssl.pretrain.run import prepare_run, print_encoder
-from speechssl.pretrain.spin import head_codebook, label_loss
+from speechssl.pretrain.spin import compute_label_loss, make_head_codebook
 from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
-from speechssl.units.features import encoder_features
-from speechssl.units.fit import phone_codebook
+from speechssl.units.features import make_features
+from speechssl.units.fit import make_phone_codebook
 
 NEVER = -1e4  # score of the blank in a trained student, so that it is never decoded
 
@@ -66,7 +66,7 @@ class NoisyStudent(nn.Module):
         with torch.autocast(samples.device.type, enabled=False):
             scores = self.head(self.student(samples)[-1])
         # frame by frame, not CTC
-        loss, accuracy = label_loss(scores, labels, by_order=False)
+        loss, accuracy = compute_label_loss(scores, labels, by_order=False)
         return {"loss": loss, "label_accuracy": accuracy}
 
 
@@ -78,9 +78,9 @@ def train_phones(o: Phones) -> None:
     from other inputs.
     """
     run = prepare_run(o)
-    with run.stage() as step:
+    with run.begin() as step:
         if not step.done:
-            codebook = phone_codebook()  # before the training: it needs the package
+            codebook = make_phone_codebook()  # before the training: it needs the package
             audio = run.load_unlabelled(GRID)
             torch.manual_seed(o.training.seed)
             model = NoisyStudent(load_start(o.start))
@@ -105,7 +105,7 @@ def load_start(start: str) -> Conformer:
 def save_units(head: nn.Linear, codebook: Codebook, out: Path) -> None:
     """Write the head as a codebook of the last layer of OUT/encoder. Its units are those of
     `codebook`, which is that of `hama:phones`."""
-    facts = encoder_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
+    facts = make_features(load_hama(out / "encoder"), LAYERS, smooth=1).card
     facts["read_out"] = "phones that hama hears in the clean signal"
     facts["symbols"] = codebook.card["symbols"]
-    head_codebook(head, facts | codebook.lineage).save(out / "units.safetensors")
+    make_head_codebook(head, facts | codebook.lineage).save(out / "units.safetensors")

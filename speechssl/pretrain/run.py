@@ -20,19 +20,19 @@ import torch
 import yaml
 from transformers import HubertConfig, HubertModel, Wav2Vec2Config, Wav2Vec2Model
 
-from speechssl.artifacts import Stage, hash_json, stage, write_json
+from speechssl.artifacts import Stage, begin_stage, hash_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.augment.training import TrainingDistortions, parse_distortions
-from speechssl.encoders.hubert import check_known
+from speechssl.encoders.hubert import check_trainable
 from speechssl.encoders.load import (
-    file_hashes,
+    hash_folder,
     load_checkpoint,
     load_encoder,
+    make_small_config,
     save_encoder,
-    small_config,
 )
 from speechssl.errors import InputError
-from speechssl.options import changed_options, parse_noise_folders, refuse_given, settings
+from speechssl.options import list_changes, parse_noise_folders, refuse_given, select_settings
 from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
@@ -48,9 +48,9 @@ from speechssl.pretrain.model import (
     ContrastiveBatches,
     HubertPretraining,
     Wav2Vec2Pretraining,
-    auxiliary_losses,
     load_heads,
     load_pretraining,
+    make_auxiliary,
     restore_label_head,
     save_label_head,
     save_pretraining,
@@ -70,7 +70,7 @@ from speechssl.timing import FrameGrid
 from speechssl.training import check_share, describe_steps, fit, write_by_main
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import Features, load_features, load_matching_features
-from speechssl.units.spectral import spectral_stream
+from speechssl.units.spectral import stream_spectral
 
 Options = Hubert | Wav2Vec2 | Continue | Spin | Phones
 Verb = TypeVar("Verb", bound=Hubert | Wav2Vec2 | Continue)
@@ -99,12 +99,12 @@ def pretrain_hubert(o: Hubert | Continue) -> None:
     """
     o = apply_size(o)
     run = prepare_run(o, o.targets.reference)
-    with run.stage() as step:
+    with run.begin() as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             encoder, normalise = _load_hubert(o)
-            auxiliary = auxiliary_losses(encoder, o, o.start, run.distort)
-            grid = frame_grid(encoder)
+            auxiliary = make_auxiliary(encoder, o, o.start, run.distort)
+            grid = make_frame_grid(encoder)
             codebook, audio = run.make_targets(grid, str(o.teacher), o.targets)
             model = HubertPretraining(
                 encoder, codebook.size, o.prediction, o.convolutions, auxiliary
@@ -125,12 +125,12 @@ def pretrain_wav2vec2(o: Wav2Vec2 | Continue) -> None:
     """Train a wav2vec 2.0 and write OUT/encoder. Errors are those of `pretrain_hubert`."""
     o = apply_size(o)
     run = prepare_run(o)
-    with run.stage() as step:
+    with run.begin() as step:
         if not step.done:
             torch.manual_seed(o.training.seed)
             model = _load_wav2vec2(o)
-            model.auxiliary.extend(auxiliary_losses(model.encoder, o, o.start, run.distort))
-            grid = frame_grid(model.encoder)
+            model.auxiliary.extend(make_auxiliary(model.encoder, o, o.start, run.distort))
+            grid = make_frame_grid(model.encoder)
             audio = run.load_unlabelled(grid)
             is_distorted = run.distort is not None
             cropper = run.make_cropper(audio, grid, model.normalise, clean=is_distorted)
@@ -149,13 +149,13 @@ def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     Raises InputError for a start that is not a HuBERT."""
     if isinstance(o, Hubert) and o.start is None:
         normalise = PRESETS["hubert"][o.size]["normalise"]
-        return HubertModel(hubert_config(o.size)).train(), normalise
+        return HubertModel(make_hubert_config(o.size)).train(), normalise
     start = str(o.start)
     checkpoint = load_checkpoint(start)
     if not isinstance(checkpoint.model, HubertModel):
         kind = checkpoint.model.config.model_type
         raise InputError(f"{start} is a {kind} encoder; start this training from a HuBERT")
-    check_known(checkpoint.model, start)
+    check_trainable(checkpoint.model, start)
     return checkpoint.model.train().requires_grad_(True), checkpoint.normalise
 
 
@@ -163,34 +163,34 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
     """Load or make the model to train, with its heads."""
     if isinstance(o, Wav2Vec2) and o.start is None:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
-        encoder = Wav2Vec2Model(wav2vec2_config(o.size))
+        encoder = Wav2Vec2Model(make_wav2vec2_config(o.size))
         return Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions, normalise)
     start = str(o.start)
     model = load_pretraining(start, o.contrast, o.convolutions)
-    check_known(model.encoder, start)
+    check_trainable(model.encoder, start)
     return model
 
 
 # ---- values of presets.yaml for options that are not given
 
 
-def hubert_config(size: str) -> HubertConfig:
+def make_hubert_config(size: str) -> HubertConfig:
     """Return transformers' config of a new HuBERT. size: small, base or large."""
-    return HubertConfig(**_architecture("hubert", size))
+    return HubertConfig(**_read_architecture("hubert", size))
 
 
-def wav2vec2_config(size: str) -> Wav2Vec2Config:
+def make_wav2vec2_config(size: str) -> Wav2Vec2Config:
     """Return transformers' config of a new wav2vec 2.0 with heads. size: small, base or large."""
-    return Wav2Vec2Config(**_architecture("wav2vec2", size))
+    return Wav2Vec2Config(**_read_architecture("wav2vec2", size))
 
 
-def _architecture(kind: str, size: str) -> dict[str, Any]:
+def _read_architecture(kind: str, size: str) -> dict[str, Any]:
     """Return the values of transformers' config of an architecture; small is that of
-    `small_config`."""
+    `make_small_config`."""
     values: dict[str, Any] = PRESETS[kind][size]["architecture"]
     if size != "small":
         return values
-    small = small_config().to_diff_dict()
+    small = make_small_config().to_diff_dict()
     for name in ("model_type", "transformers_version"):
         del small[name]
     return small | values
@@ -204,11 +204,11 @@ def apply_size(o: Verb) -> Verb:
     other kind of encoder.
     """
     if isinstance(o, Hubert):
-        values = _hubert_values(o)
+        values = _choose_hubert_values(o)
     elif isinstance(o, Wav2Vec2):
-        values = _wav2vec2_values(o)
+        values = _choose_wav2vec2_values(o)
     else:
-        values = _start_values(o)
+        values = _choose_start_values(o)
     crops = max(values["crops"] // o.training.accumulation, 1)
     return fill_in(o, values | {"crops": crops})
 
@@ -225,7 +225,7 @@ def fill_in(options: Any, values: Mapping[str, Any]) -> Any:
     return replace(options, **filled)
 
 
-def _hubert_values(o: Hubert) -> dict[str, Any]:
+def _choose_hubert_values(o: Hubert) -> dict[str, Any]:
     """Return the settings of the first iteration, or with a teacher those of the last."""
     iterations = PRESETS["hubert"][o.size]["iterations"]
     values = iterations[0 if o.teacher == "mfcc" else -1]
@@ -234,43 +234,45 @@ def _hubert_values(o: Hubert) -> dict[str, Any]:
             f"HuBERT {o.size} needs another HuBERT as teacher; give one with --teacher, such as "
             "facebook/hubert-base-ls960"
         )
-    return _without_fitting(values) if o.targets.codebook else values
+    return _drop_fitting(values) if o.targets.codebook else values
 
 
-def _wav2vec2_values(o: Wav2Vec2) -> dict[str, Any]:
+def _choose_wav2vec2_values(o: Wav2Vec2) -> dict[str, Any]:
     """Return the settings of a size; the heads of a start keep their own."""
     size = PRESETS["wav2vec2"][o.size]
-    contrast = _head_settings(o.start) if o.start else size["contrast"]
+    contrast = _read_head_settings(o.start) if o.start else size["contrast"]
     return size["options"] | contrast
 
 
-def _start_values(o: Continue) -> dict[str, Any]:
+def _choose_start_values(o: Continue) -> dict[str, Any]:
     """Return the settings of the loss that the start was trained with; the targets of a HuBERT come
     from its last layer."""
     model: Any = load_checkpoint(o.start).model
-    given = changed_options(o)
+    given = list_changes(o)
     if isinstance(model, Wav2Vec2Model):
         options_of_hubert = ("teacher", *vars(o.targets), *vars(o.prediction))
         refuse_given(options_of_hubert, given, f"on {o.start}, a wav2vec 2.0")
-        return PRESETS["continue"]["wav2vec2"] | _head_settings(o.start)
+        return PRESETS["continue"]["wav2vec2"] | _read_head_settings(o.start)
     refuse_given(vars(o.contrast), given, f"on {o.start}, which is no wav2vec 2.0")
     width = model.config.hidden_size
-    nearest = min(PRESETS["hubert"], key=lambda size: abs(hubert_config(size).hidden_size - width))
+    nearest = min(
+        PRESETS["hubert"], key=lambda size: abs(make_hubert_config(size).hidden_size - width)
+    )
     projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
     values = PRESETS["continue"]["hubert"] | {"teacher": o.start, "projection": projection}
     if o.targets.codebook:
-        return _without_fitting(values)
+        return _drop_fitting(values)
     if o.teacher != "mfcc":
         values["layer"] = load_encoder(o.teacher or o.start).layers
     return values
 
 
-def _without_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_fitting(values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the settings that a given codebook determines: its layer and its clusters."""
     return {name: value for name, value in values.items() if name not in ("layer", "clusters")}
 
 
-def _head_settings(start: str) -> dict[str, Any]:
+def _read_head_settings(start: str) -> dict[str, Any]:
     """Return the settings that the heads of a checkpoint were trained with; base's where it has no
     heads or does not say."""
     _, trained_with = load_heads(start, load_checkpoint(start))
@@ -298,7 +300,7 @@ def make_distortions(o: Distortion, seed: int, out: Path) -> TrainingDistortions
     )
 
 
-def frame_grid(encoder: Any) -> FrameGrid:
+def make_frame_grid(encoder: Any) -> FrameGrid:
     """Return the frame grid of a HuBERT or wav2vec 2.0."""
     config = encoder.config
     return FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -314,11 +316,11 @@ class PretrainingRun:
     # other inputs that decide the result: the card of Spin's voices
     further_inputs: dict[str, Any]
 
-    def stage(self) -> AbstractContextManager[Stage]:
+    def begin(self) -> AbstractContextManager[Stage]:
         """Begin or resume the run."""
-        options = decisive_options(self.options, self.distort, hash_model) | self.further_inputs
+        options = select_options(self.options, self.distort, hash_model) | self.further_inputs
         inputs = {"data": self.data.hash, "options": options}
-        return stage(self.options.out, inputs, grows=STEPS, card=CARD)
+        return begin_stage(self.options.out, inputs, grows=STEPS, card=CARD)
 
     def make_cropper(
         self,
@@ -371,7 +373,7 @@ class PretrainingRun:
                 features = load_matching_features(codebook, teacher, targets.teacher_precision)
             else:
                 if teacher == "mfcc":
-                    stream = partial(spectral_stream, grid=grid, kind="mfcc")
+                    stream = partial(stream_spectral, grid=grid, kind="mfcc")
                     features = Features("mfcc", grid, stream)
                 else:
                     precision = targets.teacher_precision or "fp32"
@@ -396,8 +398,8 @@ class PretrainingRun:
     def write_card(self, facts: dict[str, Any]) -> None:
         """Write the card of the encoder, which marks the run as done, after all other files. facts:
         its entries about the training."""
-        options = decisive_options(self.options, self.distort, name_model) | self.further_inputs
-        card = {"options": options, "corpus": self.data.card, "files": file_hashes(self.folder)}
+        options = select_options(self.options, self.distort, name_model) | self.further_inputs
+        card = {"options": options, "corpus": self.data.card, "files": hash_folder(self.folder)}
         write_json(self.folder / "card.json", card | facts)
 
 
@@ -429,14 +431,14 @@ LEFT_OUT = ("source", "out", "device", "distortion")
 MODELS = ("start", "teacher", "codebook")  # options that name a model
 
 
-def decisive_options(
+def select_options(
     o: Options, distort: TrainingDistortions | None, identify: Callable[[str, str], str]
 ) -> dict[str, Any]:
     """Return the options that decide the result, as JSON holds them, with the distortions' card.
 
     identify: `hash_model` or `name_model`, which gives the text that stands for a model.
     """
-    values = {name: value for name, value in settings(o).items() if name not in LEFT_OUT}
+    values = {name: value for name, value in select_settings(o).items() if name not in LEFT_OUT}
     groups = [value for value in values.values() if isinstance(value, dict)]
     for options in (values, *groups):
         for name in MODELS:

@@ -27,16 +27,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from speechssl.augment.training import parse_distortions
-from speechssl.encoders.hubert import check_known, training_states
+from speechssl.encoders.hubert import check_trainable, compute_states
 from speechssl.encoders.load import load_checkpoint, load_encoder, save_encoder
 from speechssl.errors import InputError
-from speechssl.pretrain.model import mean_count
+from speechssl.pretrain.model import average_count
 from speechssl.pretrain.options import PseudoLabels, Spin, Targets
-from speechssl.pretrain.run import frame_grid, prepare_run, print_encoder
-from speechssl.processes import mean_of_processes, processes
+from speechssl.pretrain.run import make_frame_grid, prepare_run, print_encoder
+from speechssl.processes import average_processes, count_processes
 from speechssl.training import Batch, fit, write_by_main
 from speechssl.units.codebook import Codebook
-from speechssl.units.features import encoder_features
+from speechssl.units.features import make_features
 
 
 def sinkhorn(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
@@ -48,13 +48,13 @@ def sinkhorn(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
     # at most e^50, for cosines and the published epsilon
     codes = torch.exp(scores.detach().float() / epsilon)
     for _ in range(iterations):
-        total = mean_of_processes(codes.sum(0)) * processes()
+        total = average_processes(codes.sum(0)) * count_processes()
         codes = codes / (total * codes.shape[1]).clamp(min=torch.finfo(torch.float32).tiny)
         codes = codes / codes.sum(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
     return codes
 
 
-def order_loss(scores: Tensor, labels: Tensor) -> Tensor:
+def compute_order_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Sum -log p(order of the labels) over the batch: CTC (Graves et al. 2006) without its blank.
 
     p adds up the probabilities of all ways to give every frame a label of its row, in order, so
@@ -81,7 +81,7 @@ def order_loss(scores: Tensor, labels: Tensor) -> Tensor:
     )
 
 
-def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tensor, Tensor]:
+def compute_label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tensor, Tensor]:
     """Return the loss of pseudo-labels and the share of frames that get theirs, both means over the
     labelled frames of all processes.
 
@@ -89,11 +89,11 @@ def label_loss(scores: Tensor, labels: Tensor, *, by_order: bool) -> tuple[Tenso
     row's labels counts.
     """
     labelled = labels >= 0
-    count = mean_count(labelled.sum())
+    count = average_count(labelled.sum())
     predicted, expected = scores[labelled], labels[labelled]
     right = (predicted.detach().argmax(-1) == expected).float().sum()
     if by_order:
-        return order_loss(scores, labels) / count, right / count
+        return compute_order_loss(scores, labels) / count, right / count
     loss = functional.cross_entropy(predicted, expected, reduction="sum")
     return loss / count, right / count
 
@@ -138,14 +138,14 @@ class SpinPretraining(nn.Module):
         labels: (B, T), below 0 where unknown; step: number of updates so far.
         """
         versions = torch.cat([samples, second_samples])
-        _, states = training_states(self.encoder, versions, last=self.layer)
+        _, states = compute_states(self.encoder, versions, last=self.layer)
         hidden = states[-1].flatten(0, 1)
         with torch.autocast(hidden.device.type, enabled=False):
             vectors = functional.normalize(self.project(hidden.float()), dim=-1)
             cosines = vectors @ functional.normalize(self.codebook, dim=-1).T
             first_cosines, second_cosines = cosines.chunk(2)
-            first_loss = self._swapped_loss(first_cosines, second_cosines)
-            second_loss = self._swapped_loss(second_cosines, first_cosines)
+            first_loss = self._compute_loss(first_cosines, second_cosines)
+            second_loss = self._compute_loss(second_cosines, first_cosines)
             loss = (first_loss + second_loss) / 2
             codes = cosines.detach().argmax(-1)
             first_codes, second_codes = codes.chunk(2)
@@ -159,21 +159,21 @@ class SpinPretraining(nn.Module):
                 scores = self.classify(hidden.float()).unflatten(0, states[-1].shape[:2])
                 is_warm = bool(step >= self.o.training.warmup_steps)
                 by_order = self.o.labels.label_loss == "ctc" and is_warm
-                pseudo_loss, accuracy = label_loss(
+                pseudo_loss, accuracy = compute_label_loss(
                     scores, torch.cat([labels, labels]), by_order=by_order
                 )
                 logged["label_accuracy"] = accuracy
                 loss = loss + self.o.labels.label_weight * pseudo_loss
         return {"loss": loss, **logged}
 
-    def _swapped_loss(self, cosines: Tensor, other: Tensor) -> Tensor:
+    def _compute_loss(self, cosines: Tensor, other: Tensor) -> Tensor:
         """Return the cross-entropy with which one version predicts the balanced codes of the other,
         from (F, K) each."""
         learned = self.o.learned
         codes = sinkhorn(other, learned.epsilon, learned.iterations)
         return functional.cross_entropy(cosines / learned.temperature, codes)
 
-    def linear_classifier(self) -> tuple[np.ndarray, np.ndarray]:
+    def merge_projection(self) -> tuple[np.ndarray, np.ndarray]:
         """Return projection and codebook as one linear map, weights (K, D) and offsets (K,)
         float32: the code of a frame x is the k with the largest weights[k] x + offsets[k]."""
         with torch.no_grad():
@@ -183,7 +183,7 @@ class SpinPretraining(nn.Module):
         return weights.float().cpu().numpy(), offsets.float().cpu().numpy()
 
 
-def spin(o: Spin) -> None:
+def train_spin(o: Spin) -> None:
     """Train OUT/encoder by Spin. OUT/units.safetensors, its own codebook, and
     OUT/labels.safetensors, the linear head that predicts the pseudo-labels, are codebooks for
     `units extract`. Finished work is not repeated.
@@ -194,13 +194,13 @@ def spin(o: Spin) -> None:
     labels = o.labels
     voices = parse_distortions("v", seed=o.training.seed, probability=(1.0, 1.0))
     run = prepare_run(o, labels.reference, voices=voices.card)
-    with run.stage() as step:
+    with run.begin() as step:
         if not step.done:
             encoder, normalise = _load_start(o)
-            grid = frame_grid(encoder)
+            grid = make_frame_grid(encoder)
             codebook = None
             if labels.teacher:
-                targets = _label_targets(labels)
+                targets = _make_label_targets(labels)
                 codebook, audio = run.make_targets(grid, labels.teacher, targets)
             else:
                 audio = run.load_unlabelled(grid)
@@ -222,21 +222,21 @@ def spin(o: Spin) -> None:
 def save_codebooks(model: SpinPretraining, o: Spin, codebook: Codebook | None) -> None:
     """Write the learned codebook, and with pseudo-labels the head that predicts them. codebook:
     that of the pseudo-labels."""
-    facts = encoder_features(load_encoder(o.out / "encoder"), model.layer, smooth=1).card
-    weights, offsets = model.linear_classifier()
-    own = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
-    own.save(o.out / "units.safetensors")
+    facts = make_features(load_encoder(o.out / "encoder"), model.layer, smooth=1).card
+    weights, offsets = model.merge_projection()
+    learned = Codebook(weights, facts | {"read_out": "codebook of Spin"}, offsets=offsets)
+    learned.save(o.out / "units.safetensors")
     if codebook is None or model.classify is None:
         return
     signal = "a reference reading" if o.labels.reference else "the clean signal"
     order = ", in order" if o.labels.label_loss == "ctc" else ""
     facts["read_out"] = f"linear head on the clusters of {signal}{order}"
     # readers of the codebook's units read what it predicts
-    head = head_codebook(model.classify, facts | codebook.lineage)
+    head = make_head_codebook(model.classify, facts | codebook.lineage)
     head.save(o.out / "labels.safetensors")
 
 
-def head_codebook(head: nn.Linear, card: dict[str, Any]) -> Codebook:
+def make_head_codebook(head: nn.Linear, card: dict[str, Any]) -> Codebook:
     """Return a linear head as a codebook: the unit of a frame is the class of the largest score."""
     weights = head.weight.detach().float().cpu().numpy()
     return Codebook(weights, card, offsets=head.bias.detach().float().cpu().numpy())
@@ -247,13 +247,13 @@ def _load_start(o: Spin) -> tuple[Any, bool]:
     layer that it does not have."""
     checkpoint = load_checkpoint(o.start)
     encoder: Any = checkpoint.model
-    check_known(encoder, o.start)
+    check_trainable(encoder, o.start)
     if (o.learned.layer or 0) > encoder.config.num_hidden_layers:
         raise InputError(f"{o.start} has no layer {o.learned.layer}; change --layer")
     return encoder, checkpoint.normalise
 
 
-def _label_targets(labels: PseudoLabels) -> Targets:
+def _make_label_targets(labels: PseudoLabels) -> Targets:
     """Return the options of the clusters that are pseudo-labels."""
     teacher = str(labels.teacher)
     last = 0 if teacher == "mfcc" else load_encoder(teacher).layers

@@ -29,12 +29,11 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    corpus_card,
-    data_hash,
+    hash_data,
     load_corpus,
     read_synthetic_note,
 )
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
@@ -75,13 +74,13 @@ from speechssl.results import (
     Row,
     Table,
     describe_range,
-    full_condition,
+    describe_seen,
     join_words,
+    make_published_tables,
+    make_table,
+    name_full_condition,
     order_conditions,
-    published_tables,
     read_rows,
-    seen_sentence,
-    table_of,
 )
 from speechssl.signal import ACTIVE
 from speechssl.superb.options import ORDER
@@ -201,14 +200,14 @@ def write_report(o: Report) -> None:
     rows = read_rows(o.out / "results.jsonl")
     grid: list[Table] = []
     if (o.out / "degradation.json").is_file():
-        grid = [table_of(table) for table in read_json(o.out / "degradation.json")["tables"]]
+        grid = [make_table(table) for table in read_json(o.out / "degradation.json")["tables"]]
     results = Results(
         rows,
         read_artefacts(o.out),
         grid=grid,
         tables=read_tables(o.tables),
         provenance=describe_machine(),
-        synthetic=seen_sentence((row.name, row.seen) for row in rows),
+        synthetic=describe_seen((row.name, row.seen) for row in rows),
     )
     if o.corpus:
         results = add_corpus(results, o, o.corpus)
@@ -221,9 +220,9 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
     Raises InputError where the answers in the folder were not made on this corpus and split.
     """
     split = o.split or find_evaluated_split(o.out)
-    card = corpus_card(corpus)
+    card = read_corpus_card(corpus)
     data = load_corpus(corpus, split)
-    manifest_hash = data_hash(corpus, split)
+    manifest_hash = hash_data(corpus, split)
     facts = {
         "Data": f"{card.get('corpus')} ({card.get('synthetic', 'as the corpus has it')})",
         "Split": f"{split}: {describe_questions(data)}",
@@ -231,7 +230,7 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         # the command that prepared the corpus, which the card has with OUT for its folder
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
-    published = published_tables([f"{card.get('corpus')} {split}"])
+    published = make_published_tables([f"{card.get('corpus')} {split}"])
     results = replace(
         results,
         tables=[*results.tables, *published],
@@ -299,7 +298,7 @@ def read_tables(paths: Iterable[Path]) -> list[Table]:
     tables = []
     for path in paths:
         try:
-            tables.append(table_of(read_json(path)))
+            tables.append(make_table(read_json(path)))
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{path} is not a table (an object with title, columns and rows); {error}"
@@ -479,7 +478,7 @@ class ExampleMaker:
         _, answers = self.scored[0]  # their card has the seed of the noise
         distorter = Distorter(answers.get("seed", 0), snr_over=answers.get("snr_over", ACTIVE))
         distorter.check(self.condition)
-        with single_threaded(CORES) as pool:
+        with open_pool(CORES) as pool:
             examples = pool.map(partial(self.make_example, distorter), drawn)
             progress = tqdm(examples, "examples", len(drawn), unit="question", disable=not drawn)
             return list(progress)
@@ -498,7 +497,7 @@ class ExampleMaker:
         badges = [("type of the answer", kind)]
         if passage.speaker:
             badges.insert(0, ("voice of the passage", passage.speaker))
-        snr_over = distorter.card(self.condition).get("snr_over")
+        snr_over = distorter.describe(self.condition).get("snr_over")
         return ListeningExample(
             id=question.id,
             question_text=question.text,
@@ -552,9 +551,9 @@ class ExampleMaker:
         if passage.phones:
             phones = [(p.text, round(p.start, 3), round(p.end, 3)) for p in passage.phones]
             strips.append(Strip("Phones", tuple(phones)))
-        if self.extractor and self.extractor.grid.frames(len(samples)):
-            grid, runs = self.extractor.grid, self.extractor.units(samples)
-            borders = [round(grid.seconds(int(frame)), 3) for frame in runs.borders]
+        if self.extractor and self.extractor.grid.count_frames(len(samples)):
+            grid, runs = self.extractor.grid, self.extractor.extract(samples)
+            borders = [round(grid.find_start(int(frame)), 3) for frame in runs.borders]
             blocks = []
             for unit, (start, end) in zip(runs.units, pairwise(borders), strict=True):
                 blocks.append((str(unit), start, end))

@@ -46,12 +46,12 @@ from speechssl.results import (
     MUTED,
     UNITS_FROM,
     Table,
-    condition_name,
     describe_range,
-    interval_text,
-    markdown,
-    metric_name,
-    published_tables,
+    format_interval,
+    format_markdown,
+    make_published_tables,
+    name_condition,
+    name_metric,
 )
 from speechssl.stats import Estimate, Interval
 
@@ -98,7 +98,7 @@ def run_comparison(o: Compare) -> str:
     for c, corpus_tests in zip(comparisons, tests, strict=True):
         corpora.append(Compilation(c, corpus_tests, find_crossings(c)))
     tables = [table for c in corpora for table in make_tables(c)]
-    published = published_tables([c.corpus for c in comparisons])
+    published = make_published_tables([c.corpus for c in comparisons])
     version = f"speechssl {__version__}"
     settings = {
         "results": [str(r) for r in o.results],
@@ -109,14 +109,14 @@ def run_comparison(o: Compare) -> str:
     write_json(
         o.out / "compare.json", settings | {"corpora": [serialise_compilation(c) for c in corpora]}
     )
-    write_text(o.out / "tables.md", markdown([*tables, *published]))
+    write_text(o.out / "tables.md", format_markdown([*tables, *published]))
     details = {"Results": ", ".join(map(str, o.results)), "Made by": version}
     details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in comparisons}
     sections = [make_corpus_section(c) for c in corpora]
     sections.append(Section("Further tables", tables=published))
     synthetic = " ".join(dict.fromkeys(c.synthetic for c in comparisons if c.synthetic))
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
-    return f"{markdown(tables)}\n{o.out / 'compare.html'}: open it in a browser"
+    return f"{format_markdown(tables)}\n{o.out / 'compare.html'}: open it in a browser"
 
 
 # ---- tables
@@ -158,7 +158,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
         rows.append(tuple(row))
     n = next(iter(compared.estimates.values())).n
     items = f"{n} questions"
-    title = metric_name(metric)
+    title = name_metric(metric)
     left_out = ""
     if metric == WER:
         items = f"the passages of {n} questions"
@@ -170,7 +170,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
         f"Percent with 95 % intervals, which draw {units} for all systems together (those of "
         f"`evaluate` are drawn anew and may differ in the last digits); {items}.{left_out}"
     )
-    return Table(title, ("system", *(condition_name(*c) for c in conditions)), tuple(rows), note)
+    return Table(title, ("system", *(name_condition(*c) for c in conditions)), tuple(rows), note)
 
 
 def make_paired_table(compilation: Compilation) -> Table:
@@ -179,8 +179,8 @@ def make_paired_table(compilation: Compilation) -> Table:
     units = describe_units(compared, compared.metric)
     rows = []
     for test in tests:
-        condition = condition_name(*test.condition)
-        difference = interval_text(test.difference.interval, "+")
+        condition = name_condition(*test.condition)
+        difference = format_interval(test.difference.interval, "+")
         p_value, adjusted = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
         rows.append((test.first, test.second, condition, difference, p_value, adjusted))
     note = (
@@ -198,7 +198,7 @@ def make_paired_table(compilation: Compilation) -> Table:
                 note += f", nor below {adjusted_smallest:.2g} after Holm over {family} tests"
             note += "."
     columns = ("first", "second", "condition", "difference", "p", "p (Holm)")
-    title = f"paired differences, {metric_name(compared.metric)}"
+    title = f"paired differences, {name_metric(compared.metric)}"
     return Table(title, columns, tuple(rows), note)
 
 
@@ -276,7 +276,7 @@ def _serialise_crossing(crossing: Crossing) -> dict[str, Any]:
     points = []
     for p in crossing.points:
         rates = {"wer": p.wer.value, "cascade": p.cascade.value, "textless": p.textless.value}
-        points.append({"system": p.system, "condition": condition_name(*p.condition)} | rates)
+        points.append({"system": p.system, "condition": name_condition(*p.condition)} | rates)
     return {
         "textless": crossing.textless,
         "family": crossing.family,
@@ -387,7 +387,7 @@ def _plot_family(ax: Axes, crossing: Crossing, slot: int) -> None:
         if rate - last_labelled >= LABEL_DISTANCE and not is_reference(p.system):
             last_labelled = rate
             style: Any = {"textcoords": "offset points", "fontsize": 7, "color": MUTED}
-            ax.annotate(condition_name(*p.condition), (rate, score), (5, 5), **style)
+            ax.annotate(name_condition(*p.condition), (rate, score), (5, 5), **style)
 
 
 def _plot_textless(ax: Axes, crossing: Crossing) -> None:

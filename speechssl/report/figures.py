@@ -131,7 +131,7 @@ def draw_over_snr(
                 plotted = scores[(scores.condition == noise) | (scores.condition == "clean")]
                 snrs = all_scores.snr_db[all_scores.condition == noise]
                 _plot_over_snr(ax, plotted, snrs, slots)
-            axis_unit = unit(scores.metric.iloc[0])
+            axis_unit = name_unit(scores.metric.iloc[0])
             two_lines = name.replace(", ", "\n")
             row[0].set_ylabel(f"{two_lines} ({axis_unit})" if axis_unit else name)
         for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):

@@ -18,7 +18,14 @@ from speechssl.report.scores import (
     print_value,
     tabulate_scores,
 )
-from speechssl.results import LOWER_IS_BETTER, Row, Table, error_bar_note, metric_name, unit
+from speechssl.results import (
+    LOWER_IS_BETTER,
+    Row,
+    Table,
+    describe_error_bars,
+    name_metric,
+    name_unit,
+)
 
 GROUPS = ("seen-", "unseen-")  # the names of noisy conditions of a grid begin with these
 # unit -> loss that the colour scale reaches at least
@@ -67,13 +74,13 @@ def make_robustness_section(
     slots = assign_slots(scores.label)
     panels = {}
     for (task, metric), panel in scores.groupby(["system", "metric"], sort=False):
-        panels[f"{NAMES.get(task, task)}, {metric_name(metric)}"] = panel
-    bars = error_bar_note(zip(scores.label, scores.drawn, scores.groups, strict=True))
+        panels[f"{NAMES.get(task, task)}, {name_metric(metric)}"] = panel
+    bars = describe_error_bars(zip(scores.label, scores.drawn, scores.groups, strict=True))
     drawings: list[Drawing | None] = []
     for metric_unit, losses_title in LOSSES.items():
         unit_panels = {}
         for name, panel in panels.items():
-            if unit(panel.metric.iloc[0]) == metric_unit:
+            if name_unit(panel.metric.iloc[0]) == metric_unit:
                 unit_panels[name] = panel
         drawings.append(draw_losses(losses_title, unit_panels, metric_unit))
     curves_title = "Scores against the signal-to-noise ratio (SNR)"

@@ -17,10 +17,10 @@ from speechssl.results import (
     HEAD,
     METRICS,
     Row,
-    decimals,
+    count_decimals,
+    name_system,
     order_conditions,
     read_table,
-    system_label,
 )
 
 # the names of systems and tasks on pages, in their order there; systems of question answering are
@@ -101,7 +101,7 @@ def _name_systems(scores: pd.DataFrame) -> pd.Series:
     several."""
     names = scores.system.map(lambda system: NAMES.get(system, system))
     several = scores.groupby("system").encoder.transform("nunique") > 1
-    labels = [system_label(*pair) for pair in zip(names, scores.encoder, strict=True)]
+    labels = [name_system(*pair) for pair in zip(names, scores.encoder, strict=True)]
     return names.mask(several, pd.Series(labels, names.index, dtype=names.dtype))
 
 
@@ -149,4 +149,4 @@ def phrase_condition(condition: str, snr_db: float | None) -> str:
 
 def print_value(metric: str, value: float) -> str:
     """Write a value with the decimals of its metric and a minus sign."""
-    return f"{value:.{decimals(metric)}f}".replace("-", "\u2212")
+    return f"{value:.{count_decimals(metric)}f}".replace("-", "\u2212")

@@ -17,12 +17,12 @@ from speechssl.results import (
     UNITS_FROM,
     Row,
     Table,
+    describe_drawn,
+    describe_error_bars,
     describe_range,
-    drawn_sentence,
-    error_bar_note,
     join_words,
-    metric_name,
-    metric_tables,
+    make_tables,
+    name_metric,
 )
 
 
@@ -35,12 +35,12 @@ def make_qa_section(
         return Section("Results")
     scores = tabulate_scores(rows)
     ff1 = scores[scores.metric == "ff1"]
-    bars = error_bar_note(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
+    bars = describe_error_bars(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
     tables = []
-    for metric, table in metric_tables(rows).items():
-        name = metric_name(metric)
+    for metric, table in make_tables(rows).items():
+        name = name_metric(metric)
         about = f"{name}: {METRICS[metric][1]}." if metric in METRICS else ""
-        drawn = drawn_sentence((r.name, r.drawn, r.groups) for r in rows if r.metric == metric)
+        drawn = describe_drawn((r.name, r.drawn, r.groups) for r in rows if r.metric == metric)
         note = " ".join(filter(None, [about, drawn, synthetic]))
         tables.append(replace(table, title=name, note=note))
     needs_note = scores.system.str.startswith("dual").any()

@@ -9,7 +9,7 @@ from speechssl.eval.superb import make_superb_tables, name_measure
 from speechssl.report.page import Section
 from speechssl.report.scores import assign_slots
 from speechssl.report.superb_figures import Artefacts, draw_confusions, draw_det, draw_layers
-from speechssl.results import PUBLISHED_SUPERB, Row, Table, published, published_encoders
+from speechssl.results import PUBLISHED_SUPERB, Row, Table, load_published, read_published_encoders
 from speechssl.superb.options import ORDER
 
 NOISE_SNR = 5.0  # dB, the SNR that stands for noise
@@ -35,7 +35,7 @@ def make_superb_section(rows: Sequence[Row], artefacts: Artefacts) -> Section:
 def tabulate_published_scores(measured: Sequence[tuple[str, str]]) -> list[Table]:
     """Make a table of published scores for the measured tasks and metrics; no table where none of
     these was published."""
-    encoders, checked = published_encoders(), published()["superb"]["checked"]
+    encoders, checked = read_published_encoders(), load_published()["superb"]["checked"]
     rows = []
     for task, metric in measured:
         values = [scores.get((task, metric)) for scores in encoders.values()]

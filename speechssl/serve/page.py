@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 import numpy as np
 
-from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, exact_duration, read_recording
+from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, measure_duration, read_recording
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra
@@ -36,7 +36,7 @@ from speechssl.report.listening import (
 from speechssl.serve.options import Limits, Serve
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
-from speechssl.units.picture import unit_blocks
+from speechssl.units.picture import make_blocks
 from speechssl.units.pieces import Pieces
 
 CLEAN = "clean"
@@ -54,7 +54,7 @@ def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
     """
     longest = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
     try:
-        seconds = exact_duration(path)
+        seconds = measure_duration(path)
         if seconds > longest:
             raise InputError(
                 f"{path} lasts {seconds:.0f} s, and the {part} may last {longest:g} s; "
@@ -153,7 +153,7 @@ def describe_recording(
         if isinstance(encoded, RunLength):
             extractor: UnitExtractor = system.extractor  # type: ignore[attr-defined]
             blocks = []
-            for unit, first, last, colour in unit_blocks(encoded, extractor.grid):  # in seconds
+            for unit, first, last, colour in make_blocks(encoded, extractor.grid):  # in seconds
                 x = round(first * WIDTH / seconds, 2)
                 width = round((last - first) * WIDTH / seconds, 2)
                 label = name_unit(int(unit), extractor.pieces)

@@ -102,9 +102,9 @@ def find_rows(words: Sequence[Span], grid: FrameGrid, frames: int) -> np.ndarray
     at least. frames: number of rows of the recording, not 0."""
     rows = []
     for word in words:
-        first = grid.sample(word.start)
-        last = max(grid.sample(word.end) - 1, first)
-        rows.append((grid.frame_at(first, frames), grid.frame_at(last, frames) + 1))
+        first = grid.find_sample(word.start)
+        last = max(grid.find_sample(word.end) - 1, first)
+        rows.append((grid.find_frame(first, frames), grid.find_frame(last, frames) + 1))
     return np.array(rows, np.int64).reshape(-1, 2)
 
 
@@ -174,7 +174,7 @@ def encode_corpus(
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
     # bytes: float16
-    sizes = {r.id: 2 * width * grid.frames(grid.sample(r.seconds)) for r in data.records}
+    sizes = {r.id: 2 * width * grid.count_frames(grid.find_sample(r.seconds)) for r in data.records}
     records = {r.id: r for r in data.records}
     made_from = {
         "features": features.card,

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speechssl.artifacts import hash_files, read_json, replacing
+from speechssl.artifacts import hash_files, read_json, replace_file
 from speechssl.cascade.model import run_lstm
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
@@ -218,7 +218,7 @@ def save_speechbert(
 ) -> None:
     """Write words.safetensors, and the reader as any reader: model.safetensors, config.json and,
     last, card.json."""
-    with replacing(folder / WORDS) as temporary:
+    with replace_file(folder / WORDS) as temporary:
         save_file(quantise(encoder.state_dict()), temporary)
     shape = {"features": encoder.features, "code": encoder.code, "width": encoder.width}
     words = {"shape": shape, "weights": hash_files([folder / WORDS])}

@@ -16,8 +16,8 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
 )
@@ -88,7 +88,7 @@ class TrainSpeechBert:
 
     def __post_init__(self) -> None:
         """Raise InputError for options that do not belong together."""
-        given = changed_options(self)
+        given = list_changes(self)
         if self.encoder == "mfcc":
             refuse_given(("layer", "ctc"), given, "with mfcc")
         if not self.stages.spans:

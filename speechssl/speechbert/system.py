@@ -23,7 +23,7 @@ from speechssl.dual.system import Reader, TimedAnswer
 from speechssl.errors import InputError
 from speechssl.speechbert.data import make_word_table, recognise_words, sort_spans, stack_codes
 from speechssl.speechbert.model import WordEncoder, load_weights
-from speechssl.units.features import Features, encoder_features, load_features
+from speechssl.units.features import Features, load_features, make_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,7 @@ def match_features(folder: Path, encoder: Any, card: Mapping[str, Any]) -> Featu
     if trained_on["encoder"] == "mfcc":
         features = load_features("mfcc", 0, smooth)
     else:
-        features = encoder_features(encoder, layer, smooth)
+        features = make_features(encoder, layer, smooth)
     for name in ("encoder", "frame_rate", "settings"):
         if trained_on.get(name) != features.card.get(name):
             raise InputError(

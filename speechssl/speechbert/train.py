@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
-from speechssl.artifacts import hash_json, read_json, stage
+from speechssl.artifacts import begin_stage, hash_json, read_json
 from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
@@ -54,7 +54,7 @@ from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import merge_lora
-from speechssl.options import find_shipped, settings
+from speechssl.options import find_shipped, select_settings
 from speechssl.speechbert.data import (
     SPECIAL_IDS,
     SPECIALS,
@@ -83,9 +83,9 @@ from speechssl.speechbert.system import (
 )
 from speechssl.text import split_pieces
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.training import check_share, fit, write_by_main
-from speechssl.units.features import Features, encoder_features, load_features
+from speechssl.units.features import Features, load_features, make_features
 
 # keys on the card of a SpeechBERT that do not hold after its transfer
 NOT_TRANSFERRED = ("recipe", "scores")
@@ -107,7 +107,7 @@ def load_features_and_recogniser(o: TrainSpeechBert) -> tuple[Features, CtcRecog
         return load_features("mfcc", 0), None
     # features and recogniser read the same layers of one recording
     encoder: Any = SharedEncoder(load_encoder(o.encoder))
-    features = encoder_features(encoder, o.layer, 1)
+    features = make_features(encoder, o.layer, 1)
     ctc = find_shipped(o.ctc)
     return features, None if ctc is None else CtcRecogniser.load(ctc, encoder)
 
@@ -127,8 +127,8 @@ def fit_speechbert(
         "recogniser": recogniser and recogniser.card["asr"],
         "start": read_weights_hash(o.start),
     }
-    options = {"qa": settings(o.qa)} | settings(o.stages)
-    with stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
+    options = {"qa": select_settings(o.qa)} | select_settings(o.stages)
+    with begin_stage(o.out, made_from, options, grows="options.qa.training.steps") as step:
         if not step.done:
             encoder, reader, layout, metrics = fit_stages(o, features, recogniser)
             card = collect_reader_facts(o, made_from, o.qa.text_encoder)
@@ -237,7 +237,7 @@ def make_text_model(options: QaOptions, start: Path | None) -> TextModel:
         )
     specials = nn.Embedding(SPECIALS, embeddings.shape[1])
     with torch.no_grad():
-        specials.weight.copy_(embeddings[list(special_tokens(tokenizer))])
+        specials.weight.copy_(embeddings[list(find_special_tokens(tokenizer))])
     reader = SpanModel(encoder, CodeEmbedding(specials))
     if head is not None:
         reader.head = head
@@ -297,7 +297,7 @@ def fit_masked(
     batches = MaskedBatches(
         text=text_sentences,
         speech=speech_sentences,
-        specials=(*special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
+        specials=(*find_special_tokens(text.tokenizer), text.tokenizer.mask_token_id),
         vocabulary=vocabulary,
         words=len(codes),
         size=o.stages.mask_batch,
@@ -354,12 +354,12 @@ def fit_transfer(
     made_from = {
         "transferred_from": hash_json([card["weights"], card["words"]["weights"], before.card]),
         "features": after.card,
-        "data": data_hash(o.corpus, o.options.split),
+        "data": hash_data(o.corpus, o.options.split),
     }
-    with stage(o.out, made_from, settings(o.options), grows=STEPS) as step:
+    with begin_stage(o.out, made_from, select_settings(o.options), grows=STEPS) as step:
         if not step.done:
             metrics = fit_codes(o, data, words, before, after)
-            facts = made_from | {"options": settings(o.options)} | metrics
+            facts = made_from | {"options": select_settings(o.options)} | metrics
             unchanged = {name: value for name, value in card.items() if name not in NOT_TRANSFERRED}
             new_card = unchanged | {"features": after.card, "transferred": facts}
             write_by_main(save_speechbert, o.out, words, reader, layout, new_card)

@@ -29,13 +29,13 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import header_duration, read_audio
+from speechssl.audio import read_audio, read_duration
 from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, group_recordings
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
-from speechssl.stats import Interval, ratio_interval
+from speechssl.stats import Interval, estimate_ratio
 from speechssl.timing import FrameGrid
 
 
@@ -84,7 +84,7 @@ class HeadEvaluation:
     """An evaluation has measures by their names; heads are chosen by the first of them.
 
     The names are acc, per, wer, wer_lm, eer, min_dcf, mtwv, atwv, der, slot_f1, slot_cer, pesq,
-    stoi and si_sdri. Values are in the units of `results.unit`: percent, dB or a scale.
+    stoi and si_sdri. Values are in the units of `results.name_unit`: percent, dB or a scale.
     """
 
     measures: Mapping[str, Interval]
@@ -235,8 +235,8 @@ def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pool
     frames = 0
     for recording in recordings:
         with suppress(InputError):
-            seconds = recording.seconds or header_duration(recording.path)
-            frames += encoder.grid.frames(encoder.grid.sample(seconds))
+            seconds = recording.seconds or read_duration(recording.path)
+            frames += encoder.grid.count_frames(encoder.grid.find_sample(seconds))
     return 2 * row * frames
 
 

@@ -29,7 +29,7 @@ from speechssl.artifacts import write_json, write_text
 from speechssl.data.audio_snips import VOICES as SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
-from speechssl.errors import InputError, packages_of
+from speechssl.errors import InputError, list_packages
 from speechssl.superb.data import HeadSettings
 from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS
@@ -98,7 +98,7 @@ def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
         "name": card["made_from"]["name"],
         "hash": card["made_from"]["hash"],
         "encoder": card["encoder"],
-        "packages": " ".join(f"'{package}'" for package in packages_of("s3prl")),
+        "packages": " ".join(f"'{package}'" for package in list_packages("s3prl")),
         "native": next(iter(card["upstreams"][1:]), None),
     }
     environment = jinja2.Environment(

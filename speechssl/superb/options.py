@@ -19,8 +19,8 @@ from speechssl.options import (
     SnrOver,
     Whole,
     argument,
-    changed_options,
     group,
+    list_changes,
     option,
     refuse_given,
     refuse_ineffective,
@@ -196,7 +196,7 @@ class Superb:
 
     def __post_init__(self) -> None:
         """Raise InputError for options of the training that need others."""
-        given = changed_options(self)
+        given = list_changes(self)
         refuse_ineffective(given, NEEDED)
         if not (self.training.finetune or self.training.distort):
             refuse_given(("start",), given, "without --finetune or --distort")

@@ -36,10 +36,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from speechssl.artifacts import hash_files, read_json, replacing, stage
+from speechssl.artifacts import begin_stage, hash_files, read_json, replace_file
 from speechssl.data.superb import Utterance
 from speechssl.errors import InputError
-from speechssl.finetuning import trained_parameters
+from speechssl.finetuning import count_trained
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
 
@@ -282,7 +282,7 @@ class Trainer:
             "best": self.best_weights,
             "attempt": asdict(self.attempt),
         }
-        with replacing(self.run.folder / STATE) as temporary:
+        with replace_file(self.run.folder / STATE) as temporary:
             torch.save(state, temporary)
 
 
@@ -424,7 +424,7 @@ def train_heads(
                 "rates": list(run.rates),
                 "seed": run.seed,
             }
-            step = stages.enter_context(stage(run.folder, made_from, lasting=("lr-*",)))
+            step = stages.enter_context(begin_stage(run.folder, made_from, lasting=("lr-*",)))
             if not step.done:
                 unfinished.append((run, step, made_from))
         one_rate_runs = []
@@ -462,7 +462,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
         models = load_best(one_run)
         head: Any = models["head"]
         shares = head.featurizer.shares.tolist()
-        trained = trained_parameters(models)  # before `Tuning.save` merges some
+        trained = count_trained(models)  # before `Tuning.save` merges some
         hashes[which] = _write_weights(head, run.folder / HEADS[which])
         if "upstream" in models:
             upstreams[which] = "encoder" if attempt is best_attempt else "encoder-default"
@@ -493,7 +493,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
 def _write_weights(head: nn.Module, path: Path) -> str:
     """Write the weights of a head, and return their hash."""
     weights = {name: weight.cpu().contiguous() for name, weight in head.state_dict().items()}
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         save_file(weights, temporary)
     return hash_files([path])
 

@@ -42,8 +42,8 @@ from speechssl.artifacts import hash_files, write_json
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.superb import Utterance
-from speechssl.encoders.hubert import before_end, check_known, frames_of_samples, training_states
-from speechssl.encoders.load import file_hashes, load_checkpoint, save_encoder
+from speechssl.encoders.hubert import check_trainable, compute_states, count_frames, mask_lengths
+from speechssl.encoders.load import hash_folder, load_checkpoint, save_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import merge_lora, train_only
 from speechssl.options import parse_noise_folders
@@ -112,7 +112,7 @@ class Tuning:
             "what": "an encoder trained with a head of SUPERB",
             "from": run.loader.encoder.hash,
             "options": options,
-            "files": file_hashes(folder),
+            "files": hash_folder(folder),
         }
         write_json(folder / "card.json", card)
 
@@ -168,7 +168,7 @@ class TuningTrainer(Trainer):
                 )
             models["head"].load_state_dict(load_file(path))
         self.upstream: Any = load_checkpoint(tuning.source).model
-        check_known(self.upstream, tuning.source)
+        check_trainable(self.upstream, tuning.source)
         if tuning.adversary.domain_adversary and tuning.distort:
             width, domains = self.loader.encoder.width, len(tuning.distort.domains)
             # it gets a single layer, the weighted sum
@@ -220,10 +220,10 @@ class TuningTrainer(Trainer):
         padded = pad_sequence(waves_of_batch, batch_first=True)
         padded = pad(padded, (0, -padded.shape[1] % PADDING_STEP)).to(self.run.device)
         with torch.autocast(padded.device.type, torch.bfloat16, enabled=self.tuning.bf16):
-            _, layers = training_states(self.upstream, padded, lengths=samples)
-        lengths = frames_of_samples(self.upstream.config, samples)
+            _, layers = compute_states(self.upstream, padded, lengths=samples)
+        lengths = count_frames(self.upstream.config, samples)
         states = torch.stack(layers, 1)[:, :, : lengths.max()].float()
-        states = states.masked_fill(~before_end(lengths, states.shape[2])[:, None, :, None], 0)
+        states = states.masked_fill(~mask_lengths(lengths, states.shape[2])[:, None, :, None], 0)
         means = states.sum(2) / lengths[:, None, None]
         if self.run.task.pooled:
             return Batch(utterances, means, torch.ones_like(lengths)), means

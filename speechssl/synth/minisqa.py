@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import CORPUS_RECORD, read_json, stage, write_json, write_lines
+from speechssl.artifacts import CORPUS_RECORD, begin_stage, read_json, write_json, write_lines
 from speechssl.audio import SAMPLE_RATE, resample, write_flac
 from speechssl.data.prepare import run_parallel
-from speechssl.data.records import Answer, Passage, Question, Span, data_hash, shorten_record
+from speechssl.data.records import Answer, Passage, Question, Span, hash_data, shorten_record
 from speechssl.errors import InputError
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, list_voices, speak
@@ -484,7 +484,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
         settings["held_out"] = True
     name = "minisqa held-out" if o.held_out else "minisqa"
     made_from = {"corpus": name, "version": VERSION, "settings": settings}
-    with stage(o.out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
+    with begin_stage(o.out, made_from, record=CORPUS_RECORD, lasting=("*/audio",)) as step:
         if step.done:
             card = dict(step.card)
         else:
@@ -520,7 +520,7 @@ def _make_card(o: MiniSqa, passages: Mapping[str, int]) -> dict[str, Any]:
     """Return the entries of the card about the finished corpus. passages: their number by split."""
     card = {
         "made_by": write_command(o),
-        "manifests": {split: data_hash(o.out, split) for split in SPLITS},
+        "manifests": {split: hash_data(o.out, split) for split in SPLITS},
         "synthetic": f"speech by {o.synthesiser}",
         "licence": "Apache-2.0 (text of speechssl's generator)",
     }

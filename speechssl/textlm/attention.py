@@ -23,7 +23,7 @@ LONG = 1024  # most tokens of a sequence that is computed with a mask
 BLOCK = 128  # C
 
 
-def local_mask(real: torch.Tensor, question: torch.Tensor, width: int) -> torch.Tensor:
+def make_local_mask(real: torch.Tensor, question: torch.Tensor, width: int) -> torch.Tensor:
     """Return the mask (B, 1, S, S) bool of which token (row) sees which (column). real, question:
     (B, S) bool, which tokens are no padding, and which belong to the question."""
     positions = torch.arange(real.shape[1], device=real.device)
@@ -32,7 +32,7 @@ def local_mask(real: torch.Tensor, question: torch.Tensor, width: int) -> torch.
     return (seen & real[:, None, :])[:, None]
 
 
-def block_attention(
+def attend_in_blocks(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -40,11 +40,11 @@ def block_attention(
     question: torch.Tensor,
     width: int,
 ) -> torch.Tensor:
-    """Attend as `local_mask` says, in blocks; return (B, H, S, D).
+    """Attend as `make_local_mask` says, in blocks; return (B, H, S, D).
 
-    query, key, value: (B, H, S, D); real, question: (B, S) bool, as in `local_mask`; the question
-    is at the front. Every block of C tokens sees the question and its own C + 2 width neighbours;
-    the question sees everything.
+    query, key, value: (B, H, S, D); real, question: (B, S) bool, as in `make_local_mask`; the
+    question is at the front. Every block of C tokens sees the question and its own C + 2 width
+    neighbours; the question sees everything.
     """
     batch, _, size, _ = query.shape
     front = int(question.sum(1).max())
@@ -93,7 +93,7 @@ def unpack(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def is_packed(mask: torch.Tensor | None, tokens: int) -> bool:
     """Return whether a mask for so many tokens is one of `pack`, and not a mask (B, 1, S, S) of
-    `local_mask`."""
+    `make_local_mask`."""
     return mask is not None and mask.dim() == 4 and mask.shape[-2] == 2 < tokens
 
 
@@ -109,7 +109,7 @@ def register_blocks(encoder: Any, width: int) -> None:
         if not is_packed(attention_mask, query.shape[-2]):
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         real, question = unpack(attention_mask)
-        return block_attention(query, key, value, real, question, width).transpose(1, 2), None
+        return attend_in_blocks(query, key, value, real, question, width).transpose(1, 2), None
 
     AttentionInterface.register(f"local-{width}", attend)
     AttentionMaskInterface.register(f"local-{width}", sdpa_mask)
@@ -131,7 +131,7 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
     real = torch.ones(1, tokens, dtype=torch.bool)
     was_training = encoder.training
     encoder.eval()
-    near = local_mask(real, ~real, 1)
+    near = make_local_mask(real, ~real, 1)
     before = _try_mask(encoder, vectors, near)
     after = _try_mask(encoder, changed, near)
     if (
@@ -144,7 +144,7 @@ def attend_locally(encoder: Any, width: int, name: str) -> bool:
             f"{name} ({encoder.config.model_type}) takes no mask of who attends to whom; leave out "
             "--attention-width, or choose a BERT, RoBERTa or the like"
         )
-    expected = _try_mask(encoder, vectors, local_mask(real, ~real, width))
+    expected = _try_mask(encoder, vectors, make_local_mask(real, ~real, width))
     usual = encoder.config._attn_implementation
     register_blocks(encoder, width)
     in_blocks = _try_mask(encoder, vectors, pack(real, ~real))

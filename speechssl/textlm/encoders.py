@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from speechssl.artifacts import read_json
-from speechssl.checkpoints import checkpoint_folder, find_checkpoint
-from speechssl.errors import InputError, MissingExtra, first_line
+from speechssl.checkpoints import fetch_checkpoint, find_checkpoint
+from speechssl.errors import InputError, MissingExtra, cut_error
 from speechssl.options import TEXT_FAMILIES
 from speechssl.textlm.tokenizers import read_tokenizer
 
@@ -36,7 +36,7 @@ DROPOUTS = "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dro
 def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load an encoder with its pre-trained weights, and its tokeniser.
 
-    name: a folder or a name on the hub, as `checkpoint_folder` takes it, or "minilm". Raises
+    name: a folder or a name on the hub, as `fetch_checkpoint` takes it, or "minilm". Raises
     InputError when it cannot be found or loaded, has no tokeniser, or fails `check_reads_vectors`;
     MissingExtra for `minilm` without its package.
     """
@@ -45,7 +45,7 @@ def load_text_encoder(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBa
     if name == MINILM:
         source = _find_minilm()
     else:
-        source = str(checkpoint_folder(name, "text encoder", f', or "{MINILM}"'))
+        source = str(fetch_checkpoint(name, "text encoder", f', or "{MINILM}"'))
     remedy = (
         f'give a folder that holds config, weights and tokeniser, or "{MINILM}" for the one '
         f"in the extra `speechssl[minilm]`; tested families: {', '.join(TEXT_FAMILIES)}"
@@ -147,7 +147,7 @@ def shorten_error(error: Exception) -> str:
     lacking = re.match(r"Unrecognized configuration class .*?(\w+)Config'?> for", str(error))
     if lacking:
         return f"transformers has no such model of the family {lacking[1]}"
-    return first_line(error)
+    return cut_error(error)
 
 
 def check_missing(weights: Iterable[str], remark: str = "") -> None:
@@ -158,7 +158,7 @@ def check_missing(weights: Iterable[str], remark: str = "") -> None:
         raise ValueError(f"it lacks {len(missing)} weights, such as {missing[0]}{remark}")
 
 
-def longest_sequence(model: PreTrainedModel) -> int | None:
+def count_positions(model: PreTrainedModel) -> int | None:
     """Return how many tokens the model has positions for; None: any number.
 
     RoBERTa and its kin, Longformer among them, count positions from the one behind their padding's:
@@ -210,7 +210,7 @@ def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
         encoder.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-def licences(
+def collect_licences(
     corpus: Path, text_encoder: str | None = None, start: Path | None = None
 ) -> dict[str, dict[str, list[str]]]:
     """Collect names and licences for the card of a reader: of the corpora it was trained on, and of
@@ -221,7 +221,7 @@ def licences(
     """
     # a corpus that was written by hand has no card
     card = read_json(corpus / "card.json") if (corpus / "card.json").is_file() else {}
-    trained_on = [licence_entry(str(card.get("corpus", corpus.name)), card.get("licence"))]
+    trained_on = [format_licence(str(card.get("corpus", corpus.name)), card.get("licence"))]
     contains = []
     if start is not None:
         before = read_json(start / "card.json")["licences"]
@@ -230,7 +230,7 @@ def licences(
     elif text_encoder == MINILM:
         contains = ["all-MiniLM-L6-v2, Apache-2.0"]
     elif text_encoder is not None:
-        contains = [licence_entry(text_encoder, _stated_licence(text_encoder))]
+        contains = [format_licence(text_encoder, _read_licence(text_encoder))]
     return {
         "licences": {
             "trained_on": list(dict.fromkeys(trained_on)),
@@ -239,7 +239,7 @@ def licences(
     }
 
 
-def _stated_licence(name: str) -> str | None:
+def _read_licence(name: str) -> str | None:
     """Read the licence from the model card of the hub, README.md, which begins with YAML between
     lines of "---"."""
     folder = Path(name) if Path(name).is_dir() else find_checkpoint(name)
@@ -251,6 +251,6 @@ def _stated_licence(name: str) -> str | None:
     return match[1] if match else None
 
 
-def licence_entry(name: str, licence: str | None) -> str:
-    """Return the entry of a corpus or a model in the lists of `licences`."""
+def format_licence(name: str, licence: str | None) -> str:
+    """Return the entry of a corpus or a model in the lists of `collect_licences`."""
     return f"{name}, {licence or 'licence not known'}"

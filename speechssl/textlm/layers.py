@@ -19,14 +19,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from speechssl.artifacts import hash_files, replacing
+from speechssl.artifacts import hash_files, replace_file
 from speechssl.errors import InputError
 
 SHIFT = "shift.safetensors"  # file in the folder of a reader that was trained with a shift
 Change = Callable[[torch.Tensor], torch.Tensor]  # (B, S, H) -> (B, S, H)
 
 
-def layers_of(encoder: nn.Module) -> nn.ModuleList:
+def find_layers(encoder: nn.Module) -> nn.ModuleList:
     """Return the layers of an encoder, in order.
 
     The layers are the only list of `num_hidden_layers` modules below its parent. Raises InputError
@@ -52,7 +52,7 @@ def layers_of(encoder: nn.Module) -> nn.ModuleList:
 
 def check_layer(encoder: nn.Module, layer: int) -> None:
     """Raise InputError for a layer that the encoder does not have."""
-    count = len(layers_of(encoder))
+    count = len(find_layers(encoder))
     if not 0 <= layer <= count:
         raise InputError(
             f"the encoder has no layer {layer}; choose 0 (what its first layer reads) to {count}"
@@ -63,7 +63,7 @@ def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.ho
     """Replace the output of a layer by `change` of it, until the handle is removed or its `with`
     block ends. Raises InputError where there is no such layer."""
     check_layer(encoder, layer)
-    layers = layers_of(encoder)
+    layers = find_layers(encoder)
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
@@ -101,7 +101,7 @@ class Shift:
         """Write the shift; the same shift gives the same file."""
         # one entry, for safetensors writes several in any order
         facts = json.dumps({"layer": self.layer, "made": self.origin}, sort_keys=True)
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             save_file({"vector": self.vector.contiguous()}, temporary, {"shift": facts})
 
 

@@ -22,7 +22,7 @@ from torch import nn
 
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import make_encoder
-from speechssl.textlm.tokenizers import character_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens, make_character_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -35,12 +35,12 @@ UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
 
-def special_ids(symbols: int) -> tuple[int, int, int]:
+def list_specials(symbols: int) -> tuple[int, int, int]:
     """Return the ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
     return symbols, symbols + 1, symbols + 2
 
 
-def symbol_encoder(
+def embed_symbols(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     symbols: int,
@@ -70,7 +70,7 @@ def symbol_encoder(
         return model, table
     rows = assign_tokens(tokenizer, symbols, assignment, seed)
     with torch.no_grad():
-        table.weight.copy_(source[torch.tensor([*rows, *special_tokens(tokenizer)])])
+        table.weight.copy_(source[torch.tensor([*rows, *find_special_tokens(tokenizer)])])
     return model, table
 
 
@@ -80,7 +80,7 @@ def assign_tokens(
     """Choose a token id for every symbol.
 
     `released`: id k + 5 for symbol k, as in DUAL's train.py. The others choose among the whole
-    words of two letters and more (`plain_words`). The order of the vocabulary gives the frequency:
+    words of two letters and more (`list_words`). The order of the vocabulary gives the frequency:
     WordPiece, BPE and unigram vocabularies go from the commonest to the rarest. The chosen words
     are shuffled by `seed`. Raises InputError for a vocabulary with fewer words than symbols, and in
     `released` for one with specials or unused ids there.
@@ -97,7 +97,7 @@ def assign_tokens(
                 "with RoBERTa's or Longformer's vocabulary, or the assignment most-frequent"
             )
         return ids
-    words = plain_words(tokenizer)
+    words = list_words(tokenizer)
     if len(words) < symbols:
         raise InputError(
             f"the tokeniser has {len(words)} words, too few for {symbols} units; use a smaller "
@@ -110,7 +110,7 @@ def assign_tokens(
     return [int(i) for i in rng.permutation(chosen)]
 
 
-def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def list_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """List the ids of whole words of at least two letters, in the order of the vocabulary; of a
     vocabulary without any, such as ByT5's bytes, all ids but those of specials.
     """
@@ -123,7 +123,7 @@ def plain_words(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     return words or [index for _, index in tokens]
 
 
-def character_encoder(
+def embed_characters(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], seed: int = 0
 ) -> tuple[PreTrainedModel, nn.Embedding, PreTrainedTokenizerFast]:
     """Return the encoder, an embedding table (K + 3, E) of the characters of these texts for its
@@ -133,9 +133,9 @@ def character_encoder(
     `seed`; [MASK] gets that of the encoder's [MASK] where it has one. Raises InputError where there
     are more characters than words.
     """
-    characters = character_tokenizer(texts)
+    characters = make_character_tokenizer(texts)
     symbols = len(characters) - SPECIALS
-    encoder, table = symbol_encoder(model, tokenizer, symbols, "most-frequent", seed)
+    encoder, table = embed_symbols(model, tokenizer, symbols, "most-frequent", seed)
     if tokenizer.mask_token_id is not None:
         rows = model.get_input_embeddings().weight
         with torch.no_grad():

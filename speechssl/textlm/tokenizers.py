@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.text.chinese import FORMS
 
 # here and below: it takes seconds to import, and a reader that ships answers without it
@@ -43,7 +43,7 @@ def read_tokenizer(source: Path | str, remedy: str) -> PreTrainedTokenizerBase:
             raise ValueError("it has neither tokenizer.json nor a vocabulary")
     except Exception as error:  # transformers, tokenizers and the hub client each raise their own
         raise InputError(
-            f"cannot load the tokeniser in {source} ({first_line(error)}); {remedy}"
+            f"cannot load the tokeniser in {source} ({cut_error(error)}); {remedy}"
         ) from error
     return tokenizer
 
@@ -78,7 +78,7 @@ def read_wordpiece(folder: Path) -> Tokenizer | None:
     return Tokenizer.from_str(json.dumps(stored | {"truncation": None, "padding": None}))
 
 
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
+def find_special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int, int]:
     """Return the ids of [CLS], [SEP] and [PAD], or in their place those of <s>, </s> and </s>.
 
     T5 has no token that begins a sequence; its padding, with which its decoder begins, takes the
@@ -109,13 +109,13 @@ class TextCodec:
         the tokeniser does not get to join; they are read in the form in which answers are compared
         (`text.chinese.FORMS`), the simplified one.
         """
-        pieces = [_pieces(self.tokenizer, word.lower().translate(FORMS)) for word in words]
+        pieces = [_split_word(self.tokenizer, word.lower().translate(FORMS)) for word in words]
         ids = np.array([i for piece in pieces for i in piece], np.int64)
         return ids, np.repeat(np.arange(len(words)), [len(piece) for piece in pieces])
 
 
 @lru_cache(maxsize=200_000)
-def _pieces(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
+def _split_word(tokenizer: PreTrainedTokenizerBase | Tokenizer, word: str) -> tuple[int, ...]:
     """Return the token ids of a word without the punctuation around it."""
     letters = []
     for i, c in enumerate(word):
@@ -141,7 +141,7 @@ MASK = "[MASK]"
 SPECIALS_OF_CHARACTERS = ("[CLS]", "[SEP]", "[PAD]")
 
 
-def character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
+def make_character_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
     """Make a tokeniser whose tokens are the characters that occur, in lower case and in the forms
     that `TextCodec` reads: [UNK], [MASK], the K - 2 characters from the commonest to the rarest,
     then [CLS], [SEP] and [PAD]."""

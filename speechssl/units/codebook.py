@@ -20,8 +20,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from speechssl.artifacts import hash_bytes, read_json, replacing, say_what_differs, write_json
-from speechssl.checkpoints import SHIPPED, checkpoint_folder
+from speechssl.artifacts import hash_bytes, read_json, replace_file, say_what_differs, write_json
+from speechssl.checkpoints import SHIPPED, fetch_checkpoint
 from speechssl.errors import InputError
 
 SUFFIX = ".safetensors"
@@ -107,7 +107,7 @@ class Codebook:
             costs = torch.cdist(x, centroids).square().numpy()
         else:
             costs = -(x @ centroids.T).numpy() - self.offsets
-        return cheapest_path(costs, price)
+        return find_cheapest_path(costs, price)
 
     def save(self, path: Path | str) -> None:
         """Write `x.safetensors` and `x.card.json`."""
@@ -115,12 +115,12 @@ class Codebook:
         arrays = {"centroids": np.ascontiguousarray(self.centroids, np.float32)}
         if self.offsets is not None:
             arrays["offsets"] = np.ascontiguousarray(self.offsets, np.float32)
-        with replacing(path) as temporary:
+        with replace_file(path) as temporary:
             save_file(arrays, temporary)
-        write_json(_card_of(path), self.card | {"K": self.size, "hash": self.hash})
+        write_json(_name_card(path), self.card | {"K": self.size, "hash": self.hash})
 
 
-def cheapest_path(costs: np.ndarray, price: float) -> np.ndarray:
+def find_cheapest_path(costs: np.ndarray, price: float) -> np.ndarray:
     """Find the sequence of units (T,) whose costs, with `price` for every change, have the least
     sum, by dynamic programming. costs: (T, K)."""
     frames, size = costs.shape
@@ -149,8 +149,8 @@ def load_codebook(path: Path | str) -> Codebook:
     """
     file = SHIPPED / path if (SHIPPED / path).exists() else Path(path)
     if file.suffix != SUFFIX:
-        folder = file if file.is_dir() else checkpoint_folder(path, "codebook")
-        files = [f for f in sorted(folder.glob(f"*{SUFFIX}")) if _card_of(f).is_file()]
+        folder = file if file.is_dir() else fetch_checkpoint(path, "codebook")
+        files = [f for f in sorted(folder.glob(f"*{SUFFIX}")) if _name_card(f).is_file()]
         candidates = [f for f in files if f.stem == "units"] or files
         if len(candidates) != 1:
             raise InputError(
@@ -161,7 +161,7 @@ def load_codebook(path: Path | str) -> Codebook:
     return _read(file)
 
 
-def _card_of(path: Path) -> Path:
+def _name_card(path: Path) -> Path:
     return path.with_suffix(".card.json")
 
 
@@ -175,7 +175,7 @@ def _read(path: Path) -> Codebook:
             f"cannot read the codebook {path} ({error}); check the path, or fit it again with "
             "`speechssl units fit`"
         ) from error
-    card = read_json(_card_of(path))
+    card = read_json(_name_card(path))
     codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
     if card.get("hash") != codebook.hash:
         raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
@@ -192,7 +192,7 @@ def check_out(path: Path) -> None:
 def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
     """Load the codebook `out`; None where there is none yet. facts: entries that its card must
     have. Raises InputError where the card has others."""
-    if not (out.is_file() and _card_of(out).is_file()):
+    if not (out.is_file() and _name_card(out).is_file()):
         return None
     codebook = _read(out)
     differing = [k for k, v in facts.items() if codebook.card.get(k) != v]
@@ -204,7 +204,7 @@ def load_existing(out: Path, facts: dict[str, Any]) -> Codebook | None:
     return codebook
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Return the versions of what a codebook depends on."""
     return {name: version(name) for name in ("speechssl", "torch", "scikit-learn", "numpy")}
 
@@ -253,7 +253,8 @@ class Nearest:
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
-        """Assign (T, D) float -> (T,) int64. Raises ValueError for features that are not finite."""
+        """Return the unit (T,) int64 of every frame of features (T, D). Raises ValueError for
+        features that are not finite."""
         features = features.detach().to(self.device, torch.float32)
         norms = torch.linalg.vector_norm(features, dim=1)
         if not bool(norms.isfinite().all()):
@@ -271,7 +272,7 @@ class Nearest:
     def _find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
         """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
         their lengths."""
-        errors = self._relative_error() * self.largest_norm * norms + self.bias_error
+        errors = self._bound_error() * self.largest_norm * norms + self.bias_error
         blocks = zip(features.split(self.block), errors.split(self.block), strict=True)
         frames: list[np.ndarray] = []
         units: list[np.ndarray] = []
@@ -289,7 +290,7 @@ class Nearest:
             units.append(block_units)
         return np.concatenate(frames), np.concatenate(units)
 
-    def _relative_error(self) -> float:
+    def _bound_error(self) -> float:
         """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c, where torch
         may round them, and from summing in float32."""
         setting: Any = torch.backends.cuda

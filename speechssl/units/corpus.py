@@ -33,12 +33,12 @@ from speechssl.artifacts import (
     list_differences,
     lock_folder,
     read_json,
-    replacing,
+    replace_file,
     say_what_differs,
     write_json,
     write_lines,
 )
-from speechssl.audio import SAMPLE_RATE, format_length, header_duration, read_audio
+from speechssl.audio import SAMPLE_RATE, format_length, read_audio, read_duration
 from speechssl.data.files import hash_recording
 from speechssl.data.recordings import Recording, describe_split, list_recordings
 from speechssl.encoders.encoder import single_threaded
@@ -55,8 +55,8 @@ from speechssl.units.storage import (
     UtteranceUnits,
     decode_part,
     encode_part,
-    part_card,
-    part_name,
+    name_part,
+    read_part_card,
 )
 
 SHARD_SECONDS = 600.0  # of audio: a shard ends with the recording that reaches them
@@ -133,7 +133,7 @@ class Shard:
     recordings: Sequence[Recording]
 
     def path(self, out: Path) -> Path:
-        return out / part_name(self.index)
+        return out / name_part(self.index)
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ShardMaker:
             if isinstance(result, ReadRecording):
                 waiting[place] = result
         if waiting:
-            units = self.extractor.units_of_batch([read.samples for read in waiting.values()])
+            units = self.extractor.extract_batch([read.samples for read in waiting.values()])
             for (place, read), units_or_error in zip(waiting.items(), units, strict=True):
                 extracted[place] = _make_utterance(shard.recordings[place], read, units_or_error)
         utterances = [result for result in extracted if isinstance(result, UtteranceUnits)]
@@ -221,7 +221,7 @@ class ShardMaker:
         path = shard.path(self.out)
         content = encode_part(Part(utterances, self.card))
         if not path.is_file() or path.read_bytes() != content:
-            with replacing(path) as temporary:
+            with replace_file(path) as temporary:
                 temporary.write_bytes(content)
         return ShardResult(
             index=shard.index,
@@ -245,7 +245,7 @@ class ShardMaker:
         if self.extractor.features.fits_a_batch(samples):
             return read
         try:
-            return _make_utterance(recording, read, self.extractor.units(samples))
+            return _make_utterance(recording, read, self.extractor.extract(samples))
         except ValueError as error:
             return _make_utterance(recording, read, error)
 
@@ -276,7 +276,7 @@ class LocalEngine:
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         """Make the shards. Each is begun before the one before it is finished, so that no thread
         waits."""
-        with single_threaded(self.workers or len(os.sched_getaffinity(0))) as pool:
+        with open_pool(self.workers or len(os.sched_getaffinity(0))) as pool:
             begun: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
                 results = maker.begin(shard, pool)
@@ -292,7 +292,8 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An extraction is the outcome for a corpus."""
+    """An extraction has the card of the units of a corpus, and the recordings that were set
+    aside."""
 
     card: dict[str, Any]  # of the units; empty while other processes still make parts
     failed: dict[str, str]  # id -> why the recording was set aside
@@ -400,12 +401,12 @@ def _find_other_content(
             return "the units of another corpus or split"
     for path in sorted(out.glob("[!.]*.parquet")):
         try:
-            names = list_differences(part_card(path), maker.card)
+            names = list_differences(read_part_card(path), maker.card)
         except (OSError, ValueError):
             continue
         if names:
             return f"units made in another way, or other tables ({say_what_differs(names)})"
-    first = out / part_name(0)
+    first = out / name_part(0)
     if first.is_file():
         with suppress(ValueError):
             ids = [utterance.id for utterance in decode_part(first.read_bytes()).utterances]
@@ -429,7 +430,7 @@ def _measure_one(recording: Recording) -> Recording:
     if recording.seconds is not None:
         return recording
     try:
-        return replace(recording, seconds=header_duration(recording.path))
+        return replace(recording, seconds=read_duration(recording.path))
     except InputError:
         return replace(recording, seconds=0.0)
 
@@ -476,7 +477,7 @@ def _make_card(
     extractor = maker.extractor
     parts = []
     for result in results:
-        part = {"file": part_name(result.index), "hash": result.part_hash}
+        part = {"file": name_part(result.index), "hash": result.part_hash}
         parts.append(part | {"recordings": result.recordings})
     card: dict[str, Any] = {"what": "units", "made_from": extractor.card | dict(source)}
     for name, value in maker.card.items():

@@ -1,7 +1,7 @@
 """Features of recordings of any length become run-length units.
 
 `load_features` loads a layer of an encoder, or spectral features; `load_extractor` joins it with
-a codebook; `UnitExtractor.units` maps samples (N,) to units.
+a codebook; `UnitExtractor.extract` maps samples (N,) to units.
 
 Letters: N samples, T frames, D dimensions, K units.
 """
@@ -22,14 +22,14 @@ import torch
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import SAMPLE_RATE, collect, header_duration, in_blocks, read_audio
+from speechssl.audio import SAMPLE_RATE, collect, iterate_blocks, read_audio, read_duration
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, FunctionEngine, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.codebook import PADDING, Codebook, load_codebook
-from speechssl.units.spectral import MFCC_GRID, SPECTRAL, spectral_stream
+from speechssl.units.spectral import MFCC_GRID, SPECTRAL, stream_spectral
 
 if TYPE_CHECKING:  # the library of pieces need not be imported where there are none
     from speechssl.units.pieces import Pieces
@@ -80,8 +80,8 @@ class Features:
     def stream(self, samples: np.ndarray) -> Iterator[torch.Tensor]:
         """Yield chunks (T_i, D) float32. Raises ValueError for fewer samples than a frame needs."""
         to_skip = self.margin  # frames of silence before the recording
-        to_yield = self.grid.frames(len(samples))
-        for chunk in smooth_stream(self.raw(self._pad(samples)), self.smooth):
+        to_yield = self.grid.count_frames(len(samples))
+        for chunk in smooth_chunks(self.raw(self._pad(samples)), self.smooth):
             frames = chunk[to_skip : to_skip + to_yield]
             to_skip = max(to_skip - len(chunk), 0)
             to_yield -= len(frames)
@@ -90,15 +90,15 @@ class Features:
 
     def _pad(self, samples: np.ndarray) -> np.ndarray:
         """Put the margin of silence around samples (N,), unless they are too short for a frame."""
-        if not self.margin or not self.grid.frames(len(samples)):
+        if not self.margin or not self.grid.count_frames(len(samples)):
             return samples
         silence = np.zeros(self.margin * self.grid.hop, np.float32)
-        return collect(chain([silence], in_blocks(np.asanyarray(samples)), [silence]))
+        return collect(chain([silence], iterate_blocks(np.asanyarray(samples)), [silence]))
 
     def fits_a_batch(self, samples: np.ndarray) -> bool:
         """Return whether `encode_batch` takes a recording. Long ones go through `stream`, and all
         do where batches are no faster."""
-        if self.raw_batch is None or self.grid.frames(len(samples)) == 0:
+        if self.raw_batch is None or self.grid.count_frames(len(samples)) == 0:
             return False
         longest = self.chunking.seconds * self.grid.sample_rate - 2 * self.margin * self.grid.hop
         return len(samples) <= longest
@@ -132,12 +132,12 @@ def load_features(
             f"features are averaged over an odd number of frames, not {smooth}; change --smooth"
         )
     if encoder in SPECTRAL:
-        raw = partial(spectral_stream, grid=MFCC_GRID, kind=encoder)
+        raw = partial(stream_spectral, grid=MFCC_GRID, kind=encoder)
         return Features(encoder, MFCC_GRID, raw, smooth=smooth, margin=margin)
-    return encoder_features(load_encoder(encoder, precision), layer, smooth, margin)
+    return make_features(load_encoder(encoder, precision), layer, smooth, margin)
 
 
-def encoder_features(
+def make_features(
     encoder: SpeechEncoder, layer: int | None, smooth: int, margin: int = 0
 ) -> Features:
     """Return the features of a layer of a loaded encoder. Raises InputError for a layer that it
@@ -188,7 +188,7 @@ def load_matching_features(
             encoder = load_encoder(encoder, precision, device)
         name = f"{encoder.name} ({encoder.hash})"
         layer = int(card.get("layer", 0)) if card["encoder"] == encoder.hash else 0
-        features = encoder_features(encoder, layer, smooth, margin)
+        features = make_features(encoder, layer, smooth, margin)
     # the same weights may have other strides or heads
     for fact in ("encoder", "frame_rate", "settings"):
         if fact in card and card[fact] != features.card.get(fact):
@@ -234,7 +234,7 @@ class UnitExtractor:
             return self.codebook.segment(check_finite(features), self.price)
         return self.codebook.assign(check_finite(features))
 
-    def frames(self, samples: np.ndarray) -> np.ndarray:
+    def extract_frames(self, samples: np.ndarray) -> np.ndarray:
         """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,).
 
         Only a chunk of the features is in memory at a time, unless a change of unit has a price.
@@ -246,17 +246,17 @@ class UnitExtractor:
             return self.assign(torch.cat(list(chunks)))
         return np.concatenate([self.assign(chunk) for chunk in chunks])
 
-    def units(self, samples: np.ndarray) -> RunLength:
+    def extract(self, samples: np.ndarray) -> RunLength:
         """Extract the run-length units, or pieces, of samples (N,) float32 at 16 kHz."""
-        return self._merge(self.frames(samples), len(samples))
+        return self._merge(self.extract_frames(samples), len(samples))
 
     def _merge(self, frames: np.ndarray, samples: int) -> RunLength:
         """Merge the units of frames (T,) to runs. samples: their number in the recording."""
         runs = RunLength.of_frames(frames, samples / SAMPLE_RATE)
         return runs if self.pieces is None else self.pieces.join(runs)
 
-    def units_of_batch(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
-        """Return what `units` would return or raise for each of the recordings, which fit a
+    def extract_batch(self, recordings: Sequence[np.ndarray]) -> list[RunLength | ValueError]:
+        """Return what `extract` would return or raise for each of the recordings, which fit a
         batch."""
         units: list[RunLength | ValueError] = []
         for samples, features in zip(
@@ -277,7 +277,7 @@ def make_extractor(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
 
 def compute_one_hot(extractor: UnitExtractor, samples: np.ndarray) -> torch.Tensor:
     """Return the units of samples (N,) as one-hot vectors (T, K)."""
-    units = torch.from_numpy(extractor.frames(samples))
+    units = torch.from_numpy(extractor.extract_frames(samples))
     return torch.nn.functional.one_hot(units, extractor.codebook.size).float()
 
 
@@ -348,7 +348,7 @@ def _encode_chunks(features: Features, recording: Recording) -> Iterator[np.ndar
 
 def _encode_short(features: Features, recording: Recording) -> list[np.ndarray] | None:
     """Return all features of a recording; None for a long one."""
-    if header_duration(recording.path) > LONG:
+    if read_duration(recording.path) > LONG:
         return None
     return list(_encode_chunks(features, recording))
 
@@ -416,7 +416,7 @@ def smooth(features: torch.Tensor, width: int) -> torch.Tensor:
     return pooled[0].T
 
 
-def smooth_stream(chunks: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
+def smooth_chunks(chunks: Iterable[torch.Tensor], width: int) -> Iterator[torch.Tensor]:
     """Apply `smooth` to the chunks (T_i, D) of one sequence as they come, with the same bits: a
     frame waits for its `width` // 2 successors."""
     half = width // 2

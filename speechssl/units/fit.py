@@ -15,14 +15,14 @@ from speechssl.data.recordings import (
     list_training_recordings,
     sample_recordings,
 )
-from speechssl.data.records import data_hash
-from speechssl.encoders.encoder import single_threaded
-from speechssl.encoders.hama import PHONES, load_hama, phone_symbols
+from speechssl.data.records import hash_data
+from speechssl.encoders.encoder import open_pool
+from speechssl.encoders.hama import PHONES, load_hama, read_phone_symbols
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError
-from speechssl.units.codebook import Codebook, check_out, load_existing, versions
-from speechssl.units.features import encoder_features, load_features, stream_frames
+from speechssl.units.codebook import Codebook, check_out, list_versions, load_existing
+from speechssl.units.features import load_features, make_features, stream_frames
 from speechssl.units.kmeans import fit_kmeans
 from speechssl.units.options import Fit, Import
 
@@ -36,9 +36,9 @@ def fit_units(o: Fit) -> None:
     """
     check_out(o.out)
     workers = o.workers or len(os.sched_getaffinity(0))
-    with single_threaded(workers) as pool:
+    with open_pool(workers) as pool:
         # The main thread too: loading an encoder computes weights, whose bits depend on the number
-        # of threads. `single_threaded` restores the number at its end.
+        # of threads. `open_pool` restores the number at its end.
         torch.set_num_threads(1)
         features = load_features(o.encoder, o.layer, o.smooth, o.precision, margin=o.margin)
         recordings, data = draw_recordings(o.source, o.recordings, o.split, o.seed, o.share)
@@ -61,11 +61,11 @@ def fit_units(o: Fit) -> None:
     )
 
 
-def phone_codebook() -> Codebook:
+def make_phone_codebook() -> Codebook:
     """Return the codebook of the phone recogniser `hama:phones`: unit k is its symbol k."""
-    features = encoder_features(load_hama(PHONES), layer=0, smooth=1)
-    facts = features.card | {"read_out": "phones, by greedy CTC", "symbols": phone_symbols()}
-    return Codebook(np.eye(len(phone_symbols()), dtype=np.float32), facts)
+    features = make_features(load_hama(PHONES), layer=0, smooth=1)
+    facts = features.card | {"read_out": "phones, by greedy CTC", "symbols": read_phone_symbols()}
+    return Codebook(np.eye(len(read_phone_symbols()), dtype=np.float32), facts)
 
 
 def draw_recordings(
@@ -78,7 +78,7 @@ def draw_recordings(
         list_training_recordings(source, split), seed, share, count
     )
     is_corpus = any(source.glob("*/passages.jsonl"))
-    data = data_hash(source, split) if is_corpus else hash_contents(recordings)
+    data = hash_data(source, split) if is_corpus else hash_contents(recordings)
     return recordings, {"data": data} | sizes
 
 
@@ -91,13 +91,13 @@ def import_codebook(o: Import) -> None:
     check_out(o.out)
     centroids, origin = read_centroids(o.joblib)
     model = load_encoder(o.encoder)
-    card = encoder_features(model, o.layer, 1).card | {"imported": origin}
+    card = make_features(model, o.layer, 1).card | {"imported": origin}
     if centroids.shape[1] != model.width:
         width = f"{centroids.shape[1]} dimensions, the layers of {o.encoder} {model.width}"
         raise InputError(
             f"the centroids of {o.joblib} have {width}; give the encoder that it was fitted on"
         )
-    book = Codebook(centroids, card | {"versions": versions()}, str(o.out))
+    book = Codebook(centroids, card | {"versions": list_versions()}, str(o.out))
     if load_existing(o.out, card | {"K": book.size, "hash": book.hash}) is None:
         book.save(o.out)
     print(f"{o.out}: {book.size} units of {o.encoder}, layer {o.layer}; {book.hash}")

@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.errors import InputError
-from speechssl.units.codebook import PADDING, Codebook, versions
+from speechssl.units.codebook import PADDING, Codebook, list_versions
 from speechssl.units.options import BUDGET, STARTS
 
 
@@ -80,7 +80,7 @@ def fit_kmeans(
     )
     model.fit(sample)
     facts["inertia"] = float(model.inertia_ / len(sample))  # of a frame
-    card = card | facts | {"padding": PADDING, "versions": versions()}
+    card = card | facts | {"padding": PADDING, "versions": list_versions()}
     if scale is None:
         return Codebook(model.cluster_centers_.astype(np.float32), card)
     # with the scale s, |x / s - c|^2 is smallest where x.(c / s) - |c|^2 / 2 is largest

@@ -1,8 +1,8 @@
-"""Measure units: arrays in, numbers out.
+"""These functions measure units: they take arrays and return numbers.
 
-`usage` and `bit_rate` need units alone; `purity` needs phones; `same_text`, `abx` and
-`speaker_probe` need texts and speakers; `unit_edit_distance` compares clean with distorted
-speech; `oracle_ff1` needs answers with times. Distances are edit distances of run-length
+`measure_usage` and `measure_bit_rate` need units alone; `purity` needs phones; `compare_texts`,
+`abx` and `probe_speakers` need texts and speakers; `unit_edit_distance` compares clean with
+distorted speech; `oracle_ff1` needs answers with times. Distances are edit distances of run-length
 units over the longer length.
 """
 
@@ -20,7 +20,7 @@ from rapidfuzz.distance import Levenshtein
 from scipy.stats import entropy, mannwhitneyu
 
 from speechssl.data.records import Corpus
-from speechssl.timing import FrameGrid, RunLength, interval_of_units, units_of_interval
+from speechssl.timing import FrameGrid, RunLength, find_interval, find_units
 
 # The most pairs of recordings that are compared: as many with the same text, and as many with
 # different texts.
@@ -28,7 +28,7 @@ PAIRS = 20_000
 TRIPLES = 5_000  # triples of recordings that ABX compares
 
 
-def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
+def measure_usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
     """Measure how evenly the frames use the units of a codebook of `size`: the entropy in bits, its
     share of log2(size), which equally frequent units would have, and how many units never occur."""
     counts = np.zeros(size)  # frames of every unit
@@ -42,7 +42,7 @@ def usage(units: Sequence[RunLength], size: int) -> dict[str, Any]:
     }
 
 
-def bit_rate(units: Sequence[RunLength]) -> dict[str, float]:
+def measure_bit_rate(units: Sequence[RunLength]) -> dict[str, float]:
     """Return symbols a second times their entropy (ZeroSpeech 2019, arXiv 1904.11469): for the
     run-length units alone, and for units with their lengths, which together give all frames."""
     runs = [np.stack([u.units, u.lengths]) for u in units]  # (2, number of runs) each
@@ -78,7 +78,7 @@ def purity(units: Sequence[np.ndarray], phones: Sequence[np.ndarray]) -> dict[st
     }
 
 
-def same_text(
+def compare_texts(
     units: Sequence[np.ndarray],
     texts: Sequence[str],
     speakers: Sequence[str],
@@ -137,7 +137,7 @@ def _sample_distances(
 ) -> np.ndarray:
     """Return the distances of at most PAIRS of the pairs of recordings (a[i], b[i])."""
     places = rng.choice(len(a), min(len(a), PAIRS), replace=False)
-    return np.array([normalised_distance(units[a[k]], units[b[k]]) for k in places])
+    return np.array([measure_distance(units[a[k]], units[b[k]]) for k in places])
 
 
 def abx(
@@ -160,7 +160,7 @@ def abx(
     for speaker, text in recordings:
         texts_of.setdefault(speaker, []).append(text)
     speakers_of_several = sorted(name for name in texts_of if len(texts_of[name]) > 1)
-    distance = cache(lambda i, j: normalised_distance(units[i], units[j]))
+    distance = cache(lambda i, j: measure_distance(units[i], units[j]))
 
     def choose(values: Sequence[Any]) -> Any:  # rng.choice would first copy them to an array
         return values[int(rng.integers(len(values)))]
@@ -188,7 +188,7 @@ def abx(
     return rates
 
 
-def speaker_probe(
+def probe_speakers(
     units: Sequence[RunLength], speakers: Sequence[str], size: int, seed: int = 0
 ) -> dict[str, float]:
     """Measure how well a linear probe finds the speaker from the units: its accuracy, beside the
@@ -227,10 +227,10 @@ def unit_edit_distance(clean: Sequence[RunLength], distorted: Sequence[RunLength
     (time-stretch).
     """
     pairs = zip(clean, distorted, strict=True)
-    return float(np.mean([normalised_distance(a.units, b.units) for a, b in pairs]))
+    return float(np.mean([measure_distance(a.units, b.units) for a, b in pairs]))
 
 
-def normalised_distance(a: np.ndarray, b: np.ndarray) -> float:
+def measure_distance(a: np.ndarray, b: np.ndarray) -> float:
     """Return the Levenshtein distance divided by the longer length; 0 for two empty sequences."""
     return float(Levenshtein.normalized_distance(a.tolist(), b.tolist()))
 
@@ -247,8 +247,8 @@ def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) 
         assert start is not None
         assert end is not None
         passage = units[question.passage]
-        answer = units_of_interval(grid, passage, start, end)
-        rounded_start, rounded_end = interval_of_units(grid, passage, *answer)
+        answer = find_units(grid, passage, start, end)
+        rounded_start, rounded_end = find_interval(grid, passage, *answer)
         overlap = max(min(rounded_end, end) - max(rounded_start, start), 0.0)
         scores.append(2 * overlap / (rounded_end - rounded_start + end - start))
     return float(np.mean(scores)) if scores else math.nan

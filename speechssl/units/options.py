@@ -19,7 +19,7 @@ from speechssl.options import (
     Weight,
     Whole,
     argument,
-    changed_options,
+    list_changes,
     option,
     refuse_given,
 )
@@ -40,7 +40,7 @@ PARALLEL = "recordings encoded at a time; the result does not depend on it (defa
 def _check_spectral(o: Fit | Extract | Evaluate) -> None:
     """Raise InputError for a layer or a precision of MFCCs and filter banks, which have none."""
     if o.encoder in ("mfcc", "fbank"):
-        refuse_given(("layer", "precision"), changed_options(o), f"with {o.encoder}")
+        refuse_given(("layer", "precision"), list_changes(o), f"with {o.encoder}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
     return filled
 
 
-def phone_frames(
+def number_phones(
     phones: Sequence[Phone], grid: FrameGrid, frames: int, names: dict[str, int]
 ) -> np.ndarray:
     """Return (T,) the number of the phone in the middle of every frame; after the last phone comes
@@ -140,7 +140,7 @@ def phone_frames(
     phones: of `fill_gaps`. names: number of each phone, to which new phones are added. Raises
     InputError for phones of another recording, or of times that are no seconds.
     """
-    seconds, last = grid.seconds(frames), phones[-1][2]
+    seconds, last = grid.find_start(frames), phones[-1][2]
     if last > seconds + PADDING:
         unit = guess_unit([(last, seconds)])
         raise InputError(

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.results import INK, save_figure, style_figures
-from speechssl.timing import FrameGrid, RunLength, unit_samples
+from speechssl.timing import FrameGrid, RunLength, find_unit_samples
 
 Block = tuple[str, float, float, str]  # label, start and end in seconds, colour
 GOLDEN_RATIO = 0.6180339887
 BLUE, GREY = "#2f6fab", "#b9bec6"
 
 
-def unit_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
+def make_blocks(runs: RunLength, grid: FrameGrid) -> Iterator[Block]:
     """Yield a block for every run of a unit, over the seconds that it owns."""
-    seconds = unit_samples(grid, runs) / grid.sample_rate
+    seconds = find_unit_samples(grid, runs) / grid.sample_rate
     for unit, (start, end) in zip(runs.units.tolist(), pairwise(seconds.tolist()), strict=True):
         yield str(unit), start, end, choose_colour(unit)
 
@@ -34,7 +34,7 @@ def choose_colour(unit: int) -> str:
 
 
 def draw_violins(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Draw two violins for each row of `same_text`: the distances of pairs of recordings of the
+    """Draw two violins for each row of `compare_texts`: the distances of pairs of recordings of the
     same text, beside those of pairs of other texts."""
     with style_figures(svg_hashsalt="units") as Figure:
         # at least as wide as the title

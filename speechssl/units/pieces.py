@@ -22,7 +22,7 @@ from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.errors import InputError
 from speechssl.timing import RunLength
 from speechssl.units.options import FitPieces
-from speechssl.units.storage import iterate_units, units_card
+from speechssl.units.storage import iterate_units, read_units_card
 
 PIECES_FILE = "pieces.json"  # in the folder of a reader
 # Unit k is written as the character with this code plus k; Unicode's private area begins here.
@@ -58,7 +58,7 @@ class Pieces:
     def join(self, runs: RunLength) -> RunLength:
         """Join the units of a recording to pieces. The length of a piece, in frames, is the sum of
         its units'; unlike equal units, equal pieces may follow each other."""
-        encoding = self.tokenizer.encode(units_as_text(runs.units))
+        encoding = self.tokenizer.encode(write_units(runs.units))
         ids = np.array(encoding.ids, runs.units.dtype)
         firsts = [first for first, _ in encoding.offsets]
         borders = runs.borders[[*firsts, len(runs)]]
@@ -69,7 +69,7 @@ class Pieces:
         return [ord(letter) - FIRST_CODE for letter in self.tokenizer.id_to_token(piece) or ""]
 
 
-def units_as_text(units: Iterable[int]) -> str:
+def write_units(units: Iterable[int]) -> str:
     """Write units as characters, which a tokeniser reads."""
     return "".join(chr(FIRST_CODE + int(unit)) for unit in units)
 
@@ -79,7 +79,7 @@ def fit_pieces(o: FitPieces) -> None:
 
     Raises InputError where there are no units, and for a --size that is not above their number.
     """
-    source_card = units_card(o.units)
+    source_card = read_units_card(o.units)
     size = int(source_card["K"])
     if o.size <= size:
         raise InputError(f"{o.units} has {size} units; give --size more pieces than that")
@@ -87,17 +87,17 @@ def fit_pieces(o: FitPieces) -> None:
         raise InputError(f"{o.units} has units 0 to {size - 1}, and no --boundary {o.boundary}")
     tokenizer = Tokenizer(models.BPE())
     if o.boundary is not None:
-        boundary = units_as_text([o.boundary])
+        boundary = write_units([o.boundary])
         tokenizer.pre_tokenizer = pre_tokenizers.Split(boundary, "merged_with_previous")
     trainer = trainers.BpeTrainer(
         vocab_size=o.size,
         min_frequency=o.least,
-        initial_alphabet=[units_as_text([unit]) for unit in range(size)],
+        initial_alphabet=[write_units([unit]) for unit in range(size)],
         show_progress=False,
     )
 
     utterances = list(iterate_units(o.units))
-    texts = (units_as_text(utterance.runs.units) for utterance in utterances)
+    texts = (write_units(utterance.runs.units) for utterance in utterances)
     tokenizer.train_from_iterator(texts, trainer)
     pieces = Pieces(
         {

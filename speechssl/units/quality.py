@@ -26,23 +26,23 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.data.files import detect_delimiter, parse_number, read_csv, read_header
 from speechssl.data.recordings import Recording, list_recordings, make_audio_id
 from speechssl.data.records import Corpus, check_inside, load_corpus
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, report_set_aside
-from speechssl.results import condition_name
+from speechssl.results import name_condition
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, encode_each, load_extractor
 from speechssl.units.measures import (
     abx,
-    bit_rate,
+    compare_texts,
+    measure_bit_rate,
+    measure_usage,
     oracle_ff1,
+    probe_speakers,
     purity,
-    same_text,
-    speaker_probe,
     unit_edit_distance,
-    usage,
 )
 from speechssl.units.options import Evaluate
-from speechssl.units.phones import Phone, fill_all_gaps, phone_frames, read_alignment
+from speechssl.units.phones import Phone, fill_all_gaps, number_phones, read_alignment
 from speechssl.units.picture import draw_violins
 
 # The distortion stretch@1.2 makes speech 1.2 times as fast and keeps its pitch. It moves frames in
@@ -66,8 +66,8 @@ LABELS = {  # measure -> what the terminal calls it
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A line of a list describes a recording."""
+class LabelledRecording:
+    """A labelled recording is a line of a list: a recording with its text and speaker."""
 
     audio: str
     text: str
@@ -78,7 +78,7 @@ class Labelled:
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
     """Measure the quality of units; print and return the measures that this source allows. Raises
     InputError where there is no recording to measure."""
-    with single_threaded(len(os.sched_getaffinity(0))) as pool:
+    with open_pool(len(os.sched_getaffinity(0))) as pool:
         torch.set_num_threads(1)  # for the reason in `fit.fit_units`
         measures = _measure_source(o, pool)
     if o.out:
@@ -105,14 +105,14 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
 
     def encode(recording: Recording) -> RunLength:
-        return extractor.units(read_audio(recording.path))
+        return extractor.extract(read_audio(recording.path))
 
     encoded = encode_each(pool, encode, recordings, len(recordings), "quality of units")
     units = {recording.id: runs for recording, runs in encoded}
     sequences = list(units.values())
     size = extractor.codebook.size
     measures = {"K": size, "precision": extractor.features.precision}
-    measures |= usage(sequences, size) | bit_rate(sequences)
+    measures |= measure_usage(sequences, size) | measure_bit_rate(sequences)
     measures |= _measure_phones(units, phones, extractor)
     if corpus:
         measures["oracle_ff1"] = oracle_ff1(corpus, units, extractor.grid)
@@ -135,13 +135,13 @@ def _is_labelled(path: Path) -> bool:
     return {name.lower() for name in read_header(path)} >= {"text", "speaker"}
 
 
-def read_labelled(path: Path) -> dict[str, Labelled]:
+def read_labelled(path: Path) -> dict[str, LabelledRecording]:
     """Read a list with the columns audio, text and speaker, and perhaps id and group. Return its
     lines by id, which by default is made of the path as in a manifest.
 
     audio is relative to the list. Raises InputError for a file that is no such list.
     """
-    by_id: dict[str, Labelled] = {}
+    by_id: dict[str, LabelledRecording] = {}
     for number, raw in enumerate(read_csv(path, detect_delimiter(path)), 2):
         line = {k: v.strip() for k, v in raw.items()}
         place = f"line {number} of {path}"
@@ -154,22 +154,22 @@ def read_labelled(path: Path) -> dict[str, Labelled]:
         if name in by_id:
             raise InputError(f"{place} has {name} again; give every recording an id of its own")
         group = line.get("group") or path.stem
-        by_id[name] = Labelled(audio, line["text"], line["speaker"], group)
+        by_id[name] = LabelledRecording(audio, line["text"], line["speaker"], group)
     return by_id
 
 
-def _check_list(labelled: Mapping[str, Labelled], o: Evaluate) -> None:
+def _check_list(labelled: Mapping[str, LabelledRecording], o: Evaluate) -> None:
     """Raise InputError where no text of a list has two speakers, or there is one text alone."""
     speakers: dict[str, set[str]] = {}
     for line in list(labelled.values())[: o.first]:
         speakers.setdefault(line.text, set()).add(line.speaker)
     if len(speakers) < 2:
-        raise cannot_compare(o.source, "there is only one text")
+        raise make_comparison_error(o.source, "there is only one text")
     if max(map(len, speakers.values())) < 2:
-        raise cannot_compare(o.source, "no text is spoken by two speakers")
+        raise make_comparison_error(o.source, "no text is spoken by two speakers")
 
 
-def cannot_compare(source: Path, why: str) -> InputError:
+def make_comparison_error(source: Path, why: str) -> InputError:
     """Make the error of a list whose texts and speakers allow no comparison."""
     return InputError(
         f"{source}: {why}; list several texts, each by several speakers, or give the folder of "
@@ -178,7 +178,7 @@ def cannot_compare(source: Path, why: str) -> InputError:
 
 
 def _list_recordings(
-    corpus: Corpus | None, labelled: Mapping[str, Labelled], o: Evaluate
+    corpus: Corpus | None, labelled: Mapping[str, LabelledRecording], o: Evaluate
 ) -> list[Recording]:
     """List the recordings to measure, in order."""
     if labelled:
@@ -225,13 +225,13 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
     if len(aligned) < len(units):
         tally = f"{len(aligned)} of {len(units)} recordings"
         print(f"purity and PNMI: of {tally}, which have phones", file=sys.stderr)
-    numbers: dict[str, int] = {}  # phone -> its number, which `phone_frames` gives
+    numbers: dict[str, int] = {}  # phone -> its number, which `number_phones` gives
     units_of_frames, phones_of_frames = [], []
     left_out: dict[str, str] = {}  # id -> why its phones cannot be used
     for name in aligned:
         runs = units[name]
         try:
-            frames = phone_frames(phones[name], extractor.grid, runs.frames, numbers)
+            frames = number_phones(phones[name], extractor.grid, runs.frames, numbers)
         except InputError as error:
             left_out[name] = str(error)
             continue
@@ -267,7 +267,9 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
         raise InputError(f"{text} needs the speech of other people; give another noise")
     distorter = Distorter(o.seed)
     distorter.check(condition)
-    card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.card(condition)
+    card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.describe(
+        condition
+    )
     del card["seed"]
     return Distortion(card, lambda samples, name: distorter.apply(samples, condition, name))
 
@@ -311,14 +313,14 @@ def _encode_distorted(
 ) -> list[RunLength]:
     """Return the units of a recording after each of the distortions."""
     clean = read_audio(recording.path)
-    return [extractor.units(d.apply(clean, recording.id)) for d in distortions]
+    return [extractor.extract(d.apply(clean, recording.id)) for d in distortions]
 
 
 # ---- the same text by several people
 
 
 def _measure_list(
-    labelled: Mapping[str, Labelled], units: Units, size: int, o: Evaluate
+    labelled: Mapping[str, LabelledRecording], units: Units, size: int, o: Evaluate
 ) -> dict[str, Any]:
     """Measure same-text distances by groups, ABX and the speaker probe on the recordings that have
     units, and draw the violins."""
@@ -329,14 +331,14 @@ def _measure_list(
     speakers = [labelled[name].speaker for name in names]
     groups = [labelled[name].group for name in names]
     try:
-        rows = same_text(sequences, texts, speakers, groups, o.seed)
+        rows = compare_texts(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
-        raise cannot_compare(o.source, str(error)) from error
+        raise make_comparison_error(o.source, str(error)) from error
     if o.violins:
         draw_violins(o.violins, rows)
     for row in rows:
         del row["distances"]
-    probe = speaker_probe(runs, speakers, size, o.seed)
+    probe = probe_speakers(runs, speakers, size, o.seed)
     return {"same_text": rows} | abx(sequences, texts, speakers, o.seed) | probe
 
 
@@ -345,7 +347,7 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     needs."""
     flat = {k: v for k, v in values.items() if not isinstance(v, list)}
     for row in values.get("stability", []):
-        condition = condition_name(row["condition"], row["snr_db"])
+        condition = name_condition(row["condition"], row["snr_db"])
         flat[f"unit edit distance (UED), {condition}"] = row["unit_edit_distance"]
     for row in values.get("same_text", []):
         flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]

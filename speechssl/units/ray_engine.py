@@ -18,7 +18,7 @@ from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
 from speechssl.data.recordings import Recording
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Shard, ShardMaker, ShardResult
 from speechssl.units.features import UnitExtractor
@@ -42,7 +42,7 @@ class RayEngine:
         """Make the shards. Raises InputError with the sentence of an actor that could not load the
         encoder or write a part."""
         ray = _import_ray()
-        with _cluster(self.workers):
+        with _connect(self.workers):
             # the only progress bar is that of `extract_corpus`, which counts seconds of audio
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = context.print_on_execution_start = False
@@ -77,7 +77,7 @@ def _import_ray() -> Any:
 
 
 @contextmanager
-def _cluster(workers: int | None) -> Iterator[None]:
+def _connect(workers: int | None) -> Iterator[None]:
     """Connect to the cluster at RAY_ADDRESS, or start one on this machine that ends with the block.
     Where the program is connected to a cluster already, that is used."""
     ray = _import_ray()
@@ -175,7 +175,7 @@ class ShardActor:
         shard = _read_row(row)
         answer: dict[str, Any]
         try:
-            with single_threaded(1) as pool:
+            with open_pool(1) as pool:
                 maker = self._load_once()
                 answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
         except InputError as error:

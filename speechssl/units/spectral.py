@@ -26,7 +26,7 @@ MELS = 80
 MFCC_GRID = FrameGrid.of_convolutions(SAMPLE_RATE, SMALL_KERNELS, SMALL_STRIDES)  # as in `pretrain`
 
 
-def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
+def stream_spectral(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator[torch.Tensor]:
     """Compute the features `kind` of `SPECTRAL` in chunks, (T_i, D) float32 each, so that hours of
     audio take constant memory.
 
@@ -41,7 +41,7 @@ def spectral_stream(samples: np.ndarray, grid: FrameGrid, kind: str) -> Iterator
         raise ValueError(f"{len(samples)} samples are fewer than the {least} that one frame needs")
     compute, _ = SPECTRAL[kind]
     rows = (len(samples) - _WINDOW) // _SHIFT + 1
-    row_of_frame = nearest_rows(grid, np.arange(grid.frames(len(samples))), rows)
+    row_of_frame = find_nearest_rows(grid, np.arange(grid.count_frames(len(samples))), rows)
     for first in range(0, rows, _CHUNK):
         rows_of_chunk = row_of_frame[(row_of_frame >= first) & (row_of_frame < first + _CHUNK)]
         left = max(first - _CONTEXT, 0)
@@ -93,7 +93,7 @@ SPECTRAL: dict[str, tuple[Callable[[np.ndarray], torch.Tensor], int]] = {
 }
 
 
-def nearest_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
+def find_nearest_rows(grid: FrameGrid, frames: np.ndarray, rows: int) -> np.ndarray:
     """Return the 10 ms row that is nearest to each of the frames (T,), from 0 to `rows` - 1."""
     centres = frames * grid.hop + grid.offset + grid.hop // 2
     return np.clip(np.round((centres - _WINDOW / 2) / _SHIFT).astype(int), 0, rows - 1)

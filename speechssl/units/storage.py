@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from speechssl.artifacts import hash_bytes, read_json
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.timing import RunLength
 
 CARD, FAILED = "_card.json", "_failed.jsonl"
@@ -65,7 +65,7 @@ class Part:
     card: dict[str, Any]
 
 
-def part_name(index: int) -> str:
+def name_part(index: int) -> str:
     """Name the file of a part."""
     return f"part-{index:05d}.parquet"
 
@@ -100,7 +100,7 @@ def decode_part(content: bytes) -> Part:
             table = file.read(use_threads=False)
         card = json.loads((table.schema.metadata or {})[CARD_KEY])
     except (pa.ArrowException, OSError, KeyError) as error:
-        raise ValueError(f"not a whole Parquet file of units: {first_line(error)}") from error
+        raise ValueError(f"not a whole Parquet file of units: {cut_error(error)}") from error
     if not table.schema.equals(SCHEMA):
         raise ValueError(f"its columns are {', '.join(table.schema.names)}")
     columns = [table[name].to_pylist() for name in ("id", "seconds", "audio_hash")]
@@ -122,7 +122,7 @@ def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     return arrays
 
 
-def part_card(path: Path) -> dict[str, Any] | None:
+def read_part_card(path: Path) -> dict[str, Any] | None:
     """Read the card of a part from its footer; None for a Parquet file of something else. Raises
     ValueError for a file that is no Parquet."""
     with path.open("rb") as file:
@@ -131,7 +131,7 @@ def part_card(path: Path) -> dict[str, Any] | None:
     return json.loads(metadata[CARD_KEY]) if CARD_KEY in metadata else None
 
 
-def units_card(folder: Path) -> dict[str, Any]:
+def read_units_card(folder: Path) -> dict[str, Any]:
     """Read the card of a finished unit corpus. Raises InputError where there is none."""
     path = folder / CARD
     if not path.is_file():
@@ -150,7 +150,7 @@ def iterate_units(folder: Path | str) -> Iterator[UtteranceUnits]:
     the card names.
     """
     folder = Path(folder)
-    for part in units_card(folder)["parts"]:
+    for part in read_units_card(folder)["parts"]:
         path = folder / part["file"]
         try:
             content = path.read_bytes()

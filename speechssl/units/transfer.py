@@ -23,7 +23,7 @@ from tqdm import tqdm
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.recordings import Recording
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
 from speechssl.units.features import (
@@ -47,7 +47,7 @@ def transfer_codebook(o: Transfer) -> None:
 
     Centroid k is the mean of the new encoder's features over the frames of clean recordings that
     have the old unit k: one step of k-means from the old assignment. (Smoothing is the old one, and
-    so is the layer without --layer.) With --read-out linear, `linear_head` learns the old units of
+    so is the layer without --layer.) With --read-out linear, `fit_head` learns the old units of
     clean recordings from features of these and of their distorted versions. The card states the
     share of clean frames that keep their unit (`agreement`). Raises InputError where the frames of
     the two encoders differ, or a unit has no mean because it never occurs.
@@ -63,7 +63,7 @@ def transfer_codebook(o: Transfer) -> None:
     book = load_existing(o.out, card)
     if book is None:
         workers = o.workers or len(os.sched_getaffinity(0))
-        with single_threaded(workers) as pool:
+        with open_pool(workers) as pool:
             encoded = encode_each(pool, pair.encode, recordings, workers, "transferring units")
             fitted, compared = fit_codebook((x for _, x in encoded), o, card)
             frames_kept = list(pool.map(partial(pair.keeps_unit, fitted), compared))
@@ -76,7 +76,7 @@ def transfer_codebook(o: Transfer) -> None:
     )
 
 
-class Encoded(NamedTuple):
+class EncodedRecording(NamedTuple):
     """A recording has been encoded by both encoders."""
 
     recording: Recording
@@ -94,7 +94,7 @@ class Pair:
     after: Features  # of the new encoder
     distort: TrainingDistortions | None
 
-    def encode(self, recording: Recording) -> Encoded:
+    def encode(self, recording: Recording) -> EncodedRecording:
         """Encode a recording. Raises InputError for one that cannot be read, ValueError for one
         that is too short."""
         clean = read_audio(recording.path)
@@ -103,9 +103,9 @@ class Pair:
         if self.distort is not None:
             distorted, _ = self.distort.apply(clean, recording.id)
             features.append(self.encode_after(distorted).numpy())
-        return Encoded(recording, units, features)
+        return EncodedRecording(recording, units, features)
 
-    def keeps_unit(self, new: Codebook, encoded: Encoded) -> np.ndarray:
+    def keeps_unit(self, new: Codebook, encoded: EncodedRecording) -> np.ndarray:
         """Return whether both codebooks give a frame of a recording the same unit: (T,) bool."""
         features = self.encode_after(read_audio(encoded.recording.path))
         return np.asarray(encoded.units == new.assign(features))
@@ -134,8 +134,8 @@ def _load_pair(o: Transfer) -> Pair:
 
 
 def fit_codebook(
-    recordings: Iterator[Encoded], o: Transfer, card: dict[str, Any]
-) -> tuple[Codebook, list[Encoded]]:
+    recordings: Iterator[EncodedRecording], o: Transfer, card: dict[str, Any]
+) -> tuple[Codebook, list[EncodedRecording]]:
     """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Return
     it, and the first COMPARED recordings without their features.
 
@@ -146,7 +146,7 @@ def fit_codebook(
     counts = np.zeros(size)  # frames of every unit
     sums = np.zeros((size, 1))  # of every unit's features; the first recording makes it (K, D)
     sample = Reservoir(o.budget, o.seed)  # its rows are features and, in the last column, the unit
-    compared: list[Encoded] = []
+    compared: list[EncodedRecording] = []
     for recording in recordings:
         units = recording.units
         counts += np.bincount(units, minlength=size)
@@ -169,13 +169,11 @@ def fit_codebook(
     if missing:
         tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
     rows = sample.sample
-    weights, offsets = linear_head(rows[:, :-1], rows[:, -1].astype(int), size)
+    weights, offsets = fit_head(rows[:, :-1], rows[:, -1].astype(int), size)
     return Codebook(weights, card, offsets=offsets), compared
 
 
-def linear_head(
-    features: np.ndarray, units: np.ndarray, size: int
-) -> tuple[np.ndarray, np.ndarray]:
+def fit_head(features: np.ndarray, units: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Fit a multinomial logistic regression, features (N, D) -> units (N,): weights (K, D) and
     offsets (K,) float32 of raw features.
 

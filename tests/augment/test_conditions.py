@@ -83,12 +83,12 @@ def test_noise_has_the_given_snr_and_is_the_same_at_every_snr(kind):
 def test_a_set_gives_each_utterance_one_member():
     condition = parse_condition("m+g+r@5")
     distorter = Distorter(seed=1)
-    members = [distorter.steps(condition, f"u{i}")[0] for i in range(2000)]
+    members = [distorter.draw_steps(condition, f"u{i}")[0] for i in range(2000)]
     texts = [member.text for member in members]
     shares = {"m@5": 0.3, "g@5": 0.4, "r": 0.3}
     assert {text: texts.count(text) / 2000 for text in shares} == pytest.approx(shares, abs=0.04)
     # an utterance gets the same member at every SNR
-    at_zero = [distorter.steps(parse_condition("m+g+r@0"), f"u{i}")[0].kind for i in range(50)]
+    at_zero = [distorter.draw_steps(parse_condition("m+g+r@0"), f"u{i}")[0].kind for i in range(50)]
     assert at_zero == [member.kind for member in members[:50]]
 
 

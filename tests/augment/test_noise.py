@@ -8,7 +8,7 @@ from speechssl.audio import SAMPLE_RATE, write_flac
 from speechssl.augment import Distorter, NoiseBank, parse_condition
 from speechssl.augment.sounds import CLIP_RMS, DEV, HELD_OUT, SEEN, generate_clip
 from speechssl.augment.training import parse_distortions
-from speechssl.signal import generator
+from speechssl.signal import make_generator
 
 from ..files import refused
 from ..test_signal import rms_db, steady
@@ -70,7 +70,7 @@ EVERY = [*SEEN, *DEV, *HELD_OUT]
 
 @pytest.mark.parametrize("family", EVERY, ids=[family.__name__ for family in EVERY])
 def test_every_family_makes_sounds_that_differ_by_their_seed(family):
-    sounds = [family(2 * SAMPLE_RATE, generator(seed, family.__name__)) for seed in (0, 0, 1)]
+    sounds = [family(2 * SAMPLE_RATE, make_generator(seed, family.__name__)) for seed in (0, 0, 1)]
     for sound in sounds:
         assert sound.shape == (2 * SAMPLE_RATE,)
         assert np.isfinite(sound).all()
@@ -82,7 +82,7 @@ def test_every_family_makes_sounds_that_differ_by_their_seed(family):
 @pytest.mark.parametrize("name", SETS)
 def test_clips_have_a_level_and_do_not_clip(name):
     for number in range(12):
-        clip = generate_clip(SETS[name], generator(0, "test", str(number)), 2 * SAMPLE_RATE)
+        clip = generate_clip(SETS[name], make_generator(0, "test", str(number)), 2 * SAMPLE_RATE)
         assert clip.dtype == np.int16
         assert clip.shape == (2 * SAMPLE_RATE,)
         assert np.sqrt(np.mean((clip / 32768) ** 2)) == pytest.approx(CLIP_RMS, rel=0.1)

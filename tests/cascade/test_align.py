@@ -46,19 +46,19 @@ def make_aligner_and_audio(path, symbols=ENGLISH, separator="|"):
     aligner = CtcAligner(
         name="toy",
         weights="hash",
-        log_probs=lambda samples: probabilities.log()[: GRID.frames(len(samples))],
+        log_probs=lambda samples: probabilities.log()[: GRID.count_frames(len(samples))],
         symbols=symbols,
         separator=separator,
         blank=0,
         grid=GRID,
         longest=60.0,
     )
-    return aligner, np.zeros(GRID.samples_for(len(path)), np.float32)
+    return aligner, np.zeros(GRID.count_samples(len(path)), np.float32)
 
 
 def frames_of(word):
     """Return the frames [start, end) of a timed word."""
-    start, end = (GRID.sample(time) - GRID.offset for time in (word.start, word.end))
+    start, end = (GRID.find_sample(time) - GRID.offset for time in (word.start, word.end))
     return round(start / HOP), round(end / HOP)
 
 

@@ -26,7 +26,7 @@ def make_emit(recogniser, path):
     logits = 9 * torch.nn.functional.one_hot(torch.tensor(ids), len(TOKENS)).float()
     engine = recogniser.engine
     engine.model.lm_head.forward = lambda hidden: logits[None, : hidden.shape[1]]
-    return noise(GRID.samples_for(len(path)) / RATE)
+    return noise(GRID.count_samples(len(path)) / RATE)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_ctc_words_or_characters_have_times_to_the_frame(ctc_folder, language, p
     transcript = recogniser.transcribe(make_emit(recogniser, path))
     assert recogniser.name == "tiny-ctc"
     assert transcript.text == text
-    times = [(GRID.seconds(first), GRID.seconds(stop)) for first, stop in frames]
+    times = [(GRID.find_start(first), GRID.find_start(stop)) for first, stop in frames]
     assert [(w.start, w.end) for w in transcript.words] == times
     assert all(w.confidence > 0.99 for w in transcript.words)
 
@@ -63,8 +63,8 @@ def test_ctc_agrees_with_the_tokenizer_of_the_library(ctc_folder):
     assert ours.text == " ".join(theirs["text"].split())
     for word, offset in zip(ours.words, theirs["word_offsets"], strict=True):
         assert word.text == offset["word"]
-        assert word.start == GRID.seconds(offset["start_offset"])
-        assert word.end == GRID.seconds(offset["end_offset"])
+        assert word.start == GRID.find_start(offset["start_offset"])
+        assert word.end == GRID.find_start(offset["end_offset"])
 
 
 @pytest.mark.parametrize("delimiter", [" ", "#", "<space>", "▁"])

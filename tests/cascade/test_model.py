@@ -89,7 +89,7 @@ def test_recognition_gives_text_and_times(decode):
     transcript = recogniser.decode_log_probs(log_probs.log_softmax(-1))
     assert transcript.text == "hi me"
     # frames 2 to 5, and from the separator on 6 to 11
-    times = [(GRID.seconds(2), GRID.seconds(5)), (GRID.seconds(6), GRID.seconds(11))]
+    times = [(GRID.find_start(2), GRID.find_start(5)), (GRID.find_start(6), GRID.find_start(11))]
     assert [(w.start, w.end) for w in transcript.words] == times
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from speechssl.artifacts import replacing, write_json, write_text
+from speechssl.artifacts import replace_file, write_json, write_text
 from speechssl.audio import SAMPLE_RATE, resample, write_clip
 from speechssl.cli import script
 from speechssl.errors import InputError
@@ -239,7 +239,7 @@ def write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
         place = table.schema.get_field_index("answers")
         schema = table.schema.set(place, pyarrow.field("answers", pyarrow.struct(lists)))
         table = pyarrow.Table.from_pylist(rows, schema=schema)
-    with replacing(path) as temporary:
+    with replace_file(path) as temporary:
         parquet.write_table(table, temporary)
 
 

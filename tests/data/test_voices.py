@@ -22,7 +22,7 @@ def test_voices_are_resampled_if_five_or_more_are_unknown(items, known):
     """items: (voice, number of the passage); known: voices of training."""
     voices = [voice for voice, _ in items]
     passages = [f"p{number}" for _, number in items]
-    units = choose_units([unknown_voice(v, known) for v in voices], passages, "passage")
+    units = choose_units([hide_voice(v, known) for v in voices], passages, "passage")
     if len(set(voices)) >= FEWEST and "" not in voices and not known & set(voices):
         assert (units.name, units.labels) == ("voice", voices)
     else:
@@ -69,7 +69,7 @@ def test_the_interval_of_mixtures_is_as_wide_as_their_voices_demand():
 
     def interval(voices, resamples=2_000):
         units = voices and choose_units(voices, list(map(str, range(200))), "recording")
-        return ratio_interval(values, np.ones(200), units, resamples=resamples)
+        return estimate_ratio(values, np.ones(200), units, resamples=resamples)
 
     by_voice, by_recording = interval(pairs), interval(None)
     assert (by_voice.drawn, by_voice.groups) == ("voice", 8)

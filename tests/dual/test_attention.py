@@ -10,7 +10,7 @@ from speechssl.dual import model as dual_model
 from speechssl.dual.model import Bert, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.textlm import attention
-from speechssl.textlm.attention import attend_locally, local_mask
+from speechssl.textlm.attention import attend_locally, make_local_mask
 
 from .conftest import KINDS, LAYOUT, random_batch
 
@@ -21,7 +21,7 @@ TAKES_MASKS = (*IN_BLOCKS, "t5")
 def test_a_unit_sees_its_neighbours_and_the_question_and_the_question_sees_all():
     batch = random_batch((1, 4), (1, 2))
     real = batch["mask"].bool()
-    sees = local_mask(real, real & (batch["segments"] == 0), 1)
+    sees = make_local_mask(real, real & (batch["segments"] == 0), 1)
     assert sees.shape == (2, 1, 8, 8)
     # [CLS] q [SEP] u u u u [SEP]
     assert sees[0, 0, 0].all()

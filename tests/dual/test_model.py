@@ -24,7 +24,7 @@ from speechssl.dual.model import IGNORED, Bert, drop_pooler, load_reader, save_r
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader, retrieve_windows
 from speechssl.quantisation import dequantise, quantise
-from speechssl.textlm.encoders import longest_sequence
+from speechssl.textlm.encoders import count_positions
 
 from ..files import refused
 from .conftest import KINDS, LAYOUT, SYMBOLS, random_batch, random_sequence, random_tokens
@@ -247,7 +247,7 @@ def test_a_share_of_the_tokens_is_replaced_and_no_special():
 )
 def test_the_longest_sequence_is_read_and_one_more_is_not(text_encoder, kind, changes, longest):
     model = text_encoder(kind, **changes)
-    assert longest_sequence(model) == longest
+    assert count_positions(model) == longest
     embedded = torch.zeros(1, longest + 1, 32)
     model(inputs_embeds=embedded[:, :-1])
     if kind != "modernbert":  # rotates: its limit is what it was trained on

@@ -122,7 +122,9 @@ def test_a_student_that_reads_the_teachers_words_has_its_vectors_in_every_layer(
     # the units are the ids of the words themselves
     recording = SpokenWords(np.arange(5, 9), np.array([[n, n] for n in range(4)]), word_pieces)
     batch = collate_words([(recording.cut(0, 2), recording)], layout, teacher.layout)
-    student_vectors, teacher_vectors = UnitTeacher(reader, teacher, every_layer=True).vectors(batch)
+    student_vectors, teacher_vectors = UnitTeacher(reader, teacher, every_layer=True).embed_words(
+        batch
+    )
     # two words of the question and four of the window
     assert student_vectors.shape[:2] == (reader.encoder.config.num_hidden_layers, 6)
     torch.testing.assert_close(student_vectors, teacher_vectors)

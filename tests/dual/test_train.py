@@ -20,7 +20,7 @@ from speechssl.data.records import (
     Answer,
     Passage,
     Question,
-    data_hash,
+    hash_data,
     hash_questions,
     load_corpus,
 )
@@ -68,9 +68,9 @@ def corpus(mini_corpus, save_units, text_encoder, tokenizer, monkeypatch):
     units = {}
     for record in load_corpus(root, "train").records:
         frames = np.repeat(rng.integers(0, K, 200), 3)
-        count = GRID.frames(round(record.seconds * 16_000))
+        count = GRID.count_frames(round(record.seconds * 16_000))
         units[record.id] = RunLength.of_frames(frames[:count])
-    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
+    save_units(units, {"codebook": "b", "corpus": hash_data(root, "train")})
 
     def load(name):
         return text_encoder(max_position_embeddings=256), tokenizer
@@ -111,7 +111,7 @@ def test_a_reader_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path
     assert layout.cls == K
     assert model.embedding.num_embeddings == K + 3
     assert (layout.start_weight, layout.end_weight) == (0.4, 0.6)
-    assert card["data"] == data_hash(corpus, "train")
+    assert card["data"] == hash_data(corpus, "train")
     assert card["units"]["codebook"] == "b"
     assert card["examples"] == 3
     with untouched(out):
@@ -182,7 +182,7 @@ def test_text_qa_on_characters_of_another_split(corpus, tmp_path):
 
 
 def test_questions_without_units_or_times_are_left_out(corpus, tmp_path):
-    runs = RunLength.of_frames(np.arange(GRID.frames(16_000)) // 3)
+    runs = RunLength.of_frames(np.arange(GRID.count_frames(16_000)) // 3)
     units = dict.fromkeys(("p0", "q0", "p1"), runs)
     examples, left_out = make_unit_examples(load_corpus(corpus, "train"), units, GRID)
     assert len(examples) == 1

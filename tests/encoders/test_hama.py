@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from speechssl.encoders.hama import LAYERS, load_hama, phone_symbols
+from speechssl.encoders.hama import LAYERS, load_hama, read_phone_symbols
 from speechssl.encoders.load import load_encoder
 from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
@@ -39,7 +39,7 @@ def reference(speech):
 def test_the_last_layer_gives_the_log_probabilities_of_the_library(speech, reference):
     encoder = load_hama()
     states = encoder.hidden_states(speech)
-    assert states.shape == (LAYERS + 1, encoder.grid.frames(len(speech)), encoder.width)
+    assert states.shape == (LAYERS + 1, encoder.grid.count_frames(len(speech)), encoder.width)
     with torch.no_grad():
         log_probs = encoder.engine.model.proj(states[-1].T).T.log_softmax(-1)
     # of a multiple of 320 samples the library has one frame more, whose centre is behind the last
@@ -52,7 +52,7 @@ def test_runs_of_phones_are_those_of_the_library(speech, reference):
     assert (rows.sum(1) == 1).all()  # one-hot
     units = rows.argmax(1)
     runs = units[np.append(True, units[1:] != units[:-1])]
-    symbols = phone_symbols()
+    symbols = read_phone_symbols()
     # a phone that is said twice in a row is one run
     phones = [phone for before, phone in pairwise([None, *reference[1]]) if phone != before]
     assert [symbols[unit] for unit in runs if symbols[unit] != "<wb>"] == phones
@@ -62,7 +62,7 @@ def test_runs_of_phones_are_those_of_the_library(speech, reference):
 def test_recordings_of_any_length_have_the_frames_of_the_grid(length):
     encoder = load_hama()
     noise = np.random.default_rng(0).normal(size=length).astype(np.float32)
-    assert len(encoder.features(noise, 4)) == encoder.grid.frames(length)
+    assert len(encoder.features(noise, 4)) == encoder.grid.count_frames(length)
 
 
 def test_an_unknown_name_precision_or_device_is_refused():

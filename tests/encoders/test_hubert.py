@@ -12,9 +12,9 @@ from speechssl.encoders import hubert
 from speechssl.encoders.engines import OpenVinoEngine, TransformersEngine
 from speechssl.encoders.hubert import (
     TorchEngine,
+    compute_states,
     convolve_blockwise,
-    frames_of_samples,
-    training_states,
+    count_frames,
 )
 from speechssl.encoders.load import load_encoder
 from speechssl.finetuning import add_modules
@@ -71,7 +71,7 @@ def make_wave(samples, seed=0):
 
 def encode(engine, wave, last=3):
     """Return layers 0 to `last` by an engine, (T, D) each."""
-    return engine.states(wave, engine.statistics(wave), range(last + 1))
+    return engine.compute_layers(wave, engine.compute_statistics(wave), range(last + 1))
 
 
 def encode_by_transformers(model, wave):
@@ -127,7 +127,9 @@ def test_openvino_computes_the_same_layers(shape, tmp_path):
     assert largest_error(encode(engine, wave), encode_by_transformers(model, wave)) < 1e-5
     engine_of_graph = OpenVinoEngine(model, "fp32", graph)  # the file is there now
     short = make_wave(5_000)
-    layers = engine_of_graph.states(short, engine_of_graph.statistics(short), [1, 3])
+    layers = engine_of_graph.compute_layers(
+        short, engine_of_graph.compute_statistics(short), [1, 3]
+    )
     assert largest_error(layers, encode_by_transformers(model, short)[1::2]) < 1e-5
 
 
@@ -174,11 +176,11 @@ def test_a_batch_gives_what_transformers_gives_and_the_bits_of_each_alone(shape,
     grid = FrameGrid.of_convolutions(16_000, model.config.conv_kernel, model.config.conv_stride)
     waves = [make_wave(n, seed=n) for n in (16_000, 15_000, 400, 40_321, 16_100)]
     expected = [encode_by_transformers(model, wave)[2] for wave in waves]
-    features = TorchEngine(copy.deepcopy(model)).features(waves, 2, grid)
+    features = TorchEngine(copy.deepcopy(model)).compute_features(waves, 2, grid)
     assert largest_error(features, expected) < 5e-6
     engine = TorchEngine(model, "bf16")
-    for wave, rounded in zip(waves, engine.features(waves, 3, grid), strict=True):
-        (alone,) = engine.features([wave], 3, grid)
+    for wave, rounded in zip(waves, engine.compute_features(waves, 3, grid), strict=True):
+        (alone,) = engine.compute_features([wave], 3, grid)
         assert torch.equal(alone, rounded)
 
 
@@ -196,7 +198,7 @@ def test_the_positional_convolution_of_a_gpu_is_a_convolution(size, frames):
 
 
 def train_by_transformers(model, samples, mask=None):
-    """Return what `training_states` returns, computed by the modules of transformers."""
+    """Return what `compute_states` returns, computed by the modules of transformers."""
     states = []
     layers = model.encoder.layers
     hooks = []
@@ -247,7 +249,7 @@ def check_gradients(gradients, expected):
 def test_outputs_and_all_gradients_are_those_of_transformers(kind, shape):
     model = make_model(kind, **SHAPES[shape])
     batch = make_batch(model)
-    features, states = training_states(model, *batch)
+    features, states = compute_states(model, *batch)
     expected_features, expected_states = train_by_transformers(model, *batch)
     assert relative_error(features, expected_features) < 2e-6
     assert largest_error(states, expected_states) < 2e-6
@@ -265,9 +267,9 @@ def test_padding_changes_neither_states_nor_gradients(shape):
     padded = 7 * torch.randn(3, 4_000)
     for row, samples in enumerate(utterances):
         padded[row, : samples.shape[1]] = samples
-    frames = frames_of_samples(model.config, lengths)
-    _, together = training_states(model, padded, lengths=lengths)
-    alone = [torch.stack(training_states(model, x)[1]) for x in utterances]
+    frames = count_frames(model.config, lengths)
+    _, together = compute_states(model, padded, lengths=lengths)
+    alone = [torch.stack(compute_states(model, x)[1]) for x in utterances]
     for row, (states, count) in enumerate(zip(alone, frames.tolist(), strict=True)):
         assert largest_error([x[row, :count] for x in together], states[:, 0]) < 2e-6
     is_speech = torch.arange(together[0].shape[1]) < frames[:, None]
@@ -289,12 +291,12 @@ def test_the_same_seed_drops_the_same_numbers_as_in_transformers(dropout, pre_no
     rates = dict.fromkeys([*DROPOUTS, "layerdrop"], 0.0) | {dropout: 0.4}
     model = make_model(do_stable_layer_norm=pre_norm, **rates)
     batch = make_batch(model)
-    without_dropout = training_states(model, *batch)[1][-1]
+    without_dropout = compute_states(model, *batch)[1][-1]
     model.train()
     torch.manual_seed(5)
     expected = train_by_transformers(model, *batch)
     torch.manual_seed(5)
-    outputs = training_states(model, *batch)
+    outputs = compute_states(model, *batch)
     last_layer = outputs[1][-1]
     assert relative_error(last_layer, expected[1][-1]) < 2e-6
     assert relative_error(last_layer, without_dropout) > 1e-3
@@ -308,7 +310,7 @@ def test_bf16_is_as_near_to_fp32_as_transformers_in_autocast(shape):
     exact = train_by_transformers(model, *batch)
     exact_gradients = compute_gradients(model, *exact)
     with torch.autocast("cpu", torch.bfloat16):
-        autocast, outputs = train_by_transformers(model, *batch), training_states(model, *batch)
+        autocast, outputs = train_by_transformers(model, *batch), compute_states(model, *batch)
     features, states = outputs
     assert {x.dtype for x in (features, *states)} == {torch.bfloat16}
     for state, autocast_state, exact_state in zip(states, autocast[1], exact[1], strict=True):
@@ -330,7 +332,7 @@ def test_neither_higher_layers_nor_frozen_ones_get_gradients():
     samples, mask = make_batch(model)
     model.feature_extractor.requires_grad_(False)
     model.encoder.layers[0].attention.q_proj.requires_grad_(False)
-    gradients = compute_gradients(model, *training_states(model, samples, mask, last=1))
+    gradients = compute_gradients(model, *compute_states(model, samples, mask, last=1))
     frozen = ("feature_extractor", "encoder.layers.0.attention.q_proj")
     assert not any(name.startswith(frozen) for name in gradients)
     layers = {name.split(".")[2] for name in gradients if name.startswith("encoder.layers")}

@@ -27,11 +27,11 @@ from speechssl.encoders.checkpoints import (
 )
 from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.engines import TransformersEngine
-from speechssl.encoders.export import convert, relative_errors
+from speechssl.encoders.export import convert, measure_errors
 from speechssl.encoders.load import (
-    as_encoder,
     load_checkpoint,
     load_encoder,
+    make_speech_encoder,
     save_encoder,
 )
 from speechssl.finetuning import add_modules
@@ -185,8 +185,8 @@ def test_a_state_dict_of_torchaudio_gives_torchaudios_layers(
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
     with torch.inference_mode():
         expected = model.extract_features(torch.from_numpy(noise())[None])[0]
-    layers = list(as_encoder(checkpoint).hidden_states(noise()))[1:]
-    assert max(relative_errors(layers, [x[0] for x in expected])) < 1e-5
+    layers = list(make_speech_encoder(checkpoint).hidden_states(noise()))[1:]
+    assert max(measure_errors(layers, [x[0] for x in expected])) < 1e-5
 
 
 @pytest.mark.parametrize("norm", ["group", "layer"])
@@ -208,7 +208,7 @@ def test_a_wavlm_of_torchaudio_gives_torchaudios_layers(tmp_path, capsys, norm):
         wave = (wave - wave.mean()) / torch.sqrt(wave.var(correction=0) + 1e-7)
     with torch.inference_mode():
         expected = [x[0] for x in original.extract_features(wave[None])[0]]
-    assert max(relative_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
+    assert max(measure_errors(list(encoder.hidden_states(samples))[1:], expected)) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_adapters_come_back_with_the_encoder(base, tmp_path):
     save_encoder(adapted, tmp_path / "adapted")
     save_encoder(deepcopy(base), tmp_path / "plain")
     encoder, plain = load_encoder(tmp_path / "adapted"), load_encoder(tmp_path / "plain")
-    exact = TransformersEngine(adapted).states(encoder.wave(noise()), None, range(3))
-    assert max(relative_errors(list(encoder.hidden_states(noise())), exact)) < 1e-5
+    exact = TransformersEngine(adapted).compute_layers(encoder.wave(noise()), None, range(3))
+    assert max(measure_errors(list(encoder.hidden_states(noise())), exact)) < 1e-5
     assert encoder.hash != plain.hash
     convert(tmp_path / "adapted", tmp_path / "again", "huggingface")
     assert load_encoder(tmp_path / "again").hash == encoder.hash
@@ -316,7 +316,7 @@ def test_hidden_states_are_those_of_transformers(hubert_folder, norm):
         expected = torch.cat(model(inputs, output_hidden_states=True).hidden_states)
     encoder = load_encoder(folder)
     assert encoder.normalise == (norm == "layer")
-    assert encoder.grid.frames(len(samples)) == expected.shape[1]
+    assert encoder.grid.count_frames(len(samples)) == expected.shape[1]
     torch.testing.assert_close(encoder.hidden_states(samples), expected, atol=1e-5, rtol=1e-5)
 
 
@@ -364,7 +364,7 @@ def test_a_shipped_encoder_is_found_by_its_name_and_has_its_card_and_hash(
 @pytest.mark.parametrize("norm", ["layer", "group"])
 def test_long_audio_in_pieces_is_nearly_one_pass(hubert_folder, norm, frames):
     encoder = load_encoder(hubert_folder(norm))
-    samples = noise(encoder.grid.samples_for(frames) + 100)
+    samples = noise(encoder.grid.count_samples(frames) + 100)
     whole = encoder.hidden_states(samples)
     pieces = replace(encoder, chunking=Chunking(1.0, 0.5)).hidden_states(samples)
     assert pieces.shape == whole.shape == (3, frames, 32)

@@ -15,9 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2Config, Wav2Vec2FeatureExtractor, Wav2Vec2Model
 
 from speechssl.encoders import s3prl as programs
-from speechssl.encoders.export import relative_errors
+from speechssl.encoders.export import measure_errors
 from speechssl.encoders.load import load_encoder
-from speechssl.encoders.s3prl import import_hub, register, run, upstreams
+from speechssl.encoders.s3prl import import_hub, list_upstreams, register, run
 
 from ..conftest import SIZES
 from ..files import refused
@@ -70,8 +70,8 @@ def test_every_layer_is_that_of_s3prls_hf_hubert(hubert_folder, norm):
     folder, samples = hubert_folder(norm), noise(16_777)
     expected = encode_by_s3prl(import_hub().hf_hubert_custom(str(folder)), samples)
     ours, upstream = load_encoder(folder), load_encoder(f"s3prl:hf_hubert_custom@{folder}")
-    assert max(relative_errors(ours.hidden_states(samples), expected)) <= 1e-5
-    assert max(relative_errors(upstream.hidden_states(samples), expected)) <= 1e-6
+    assert max(measure_errors(ours.hidden_states(samples), expected)) <= 1e-5
+    assert max(measure_errors(upstream.hidden_states(samples), expected)) <= 1e-6
     assert upstream.grid == ours.grid
     assert upstream.layers == ours.layers
     assert upstream.width == ours.width
@@ -84,7 +84,7 @@ def test_the_grid_is_found_where_s3prl_misstates_the_hop(wav2vec2_folder):
     assert upstream.grid.receptive == 10 + 7 * 5 + 3 * 40
     assert upstream.grid == ours.grid
     states, expected = ours.hidden_states(noise(9_999)), upstream.hidden_states(noise(9_999))
-    assert max(relative_errors(states, expected)) <= 1e-5
+    assert max(measure_errors(states, expected)) <= 1e-5
 
 
 def test_an_upstream_of_s3prls_own_code_gives_its_layers(wavlm_file):
@@ -109,8 +109,8 @@ def test_frames_are_counted_as_the_upstream_counts_them(name, hop, receptive, sa
     assert encoder.grid.receptive == receptive
     assert encoder.layers == 0
     states = encoder.hidden_states(noise(samples))
-    assert states.shape[1] == encoder.grid.frames(samples)
-    expected = run(upstreams()[name]().eval(), torch.from_numpy(noise(samples)))
+    assert states.shape[1] == encoder.grid.count_frames(samples)
+    expected = run(list_upstreams()[name]().eval(), torch.from_numpy(noise(samples)))
     assert torch.equal(states[0], expected[0])
 
 
@@ -241,7 +241,7 @@ def test_our_upstream_gives_the_layers_of_our_encoder_and_of_s3prls(hubert_folde
     expected_states, expected_lengths = encode_batch(s3prls, waves)
     assert lengths == expected_lengths
     assert states.shape == expected_states.shape
-    assert max(relative_errors(states, expected_states)) <= 1e-5
+    assert max(measure_errors(states, expected_states)) <= 1e-5
 
 
 def test_an_utterance_does_not_depend_on_the_others_in_its_batch(hubert_folder, nn):

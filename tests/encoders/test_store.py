@@ -59,7 +59,7 @@ def test_rows_and_facts_come_back_and_are_computed_once(tmp_path):
     for opened in (store, again, pickle.loads(pickle.dumps(store))):
         for name, rows in ROWS.items():
             assert torch.equal(opened[name], rows)
-        assert torch.equal(opened.rows("b", 1, 3), ROWS["b"][1:3])
+        assert torch.equal(opened.read_rows("b", 1, 3), ROWS["b"][1:3])
         assert "e" not in opened
         assert opened.facts == {"a": {"length": 3}, "b": {"length": 5}, "d": {"length": 4}}
     assert len(list((tmp_path / "f").glob("shard-*"))) == 2

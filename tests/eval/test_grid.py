@@ -58,7 +58,7 @@ class UnfrozenMixtures(Distorter):
 
     def hash_mixtures(self, condition, utterances):
         """Return the sources of the noise, in the place of a hash of the mixtures."""
-        return [list(source) for source in self.sources(condition)]
+        return [list(source) for source in self.list_sources(condition)]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from speechssl.augment import Distorter, parse_condition
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.cascade.readers import TextQa, WordSpan
 from speechssl.cascade.system import CascadeSystem
-from speechssl.data.records import QUESTIONS, data_hash, hash_questions, load_corpus
+from speechssl.data.records import QUESTIONS, hash_data, hash_questions, load_corpus
 from speechssl.dual.system import TimedAnswer
 from speechssl.eval.imported import import_predictions
 from speechssl.eval.options import Predictions, Qa
@@ -23,7 +23,7 @@ from speechssl.eval.score import find_seen
 from speechssl.eval.spoken_qa import Setup, evaluate, run_evaluation
 from speechssl.report.build import write_report
 from speechssl.report.options import Report
-from speechssl.results import SEEN, append_rows, read_rows, results_table
+from speechssl.results import SEEN, append_rows, format_results, read_rows
 
 from ..files import change_lines, contents, refused, untouched, write_corpus, write_lines
 
@@ -250,14 +250,14 @@ def test_another_system_of_the_same_name_is_refused_before_anything_is_encoded(c
 
 @pytest.mark.parametrize(("key", "seen"), [("data", "trained"), ("eval_data", "chosen")])
 def test_a_system_that_was_trained_on_this_very_split_is_named(corpus, tmp_path, capsys, key, seen):
-    card = {"weights": "0123", "data": "x", key: data_hash(corpus, "test")}
+    card = {"weights": "0123", "data": "x", key: hash_data(corpus, "test")}
     write_json(tmp_path / "models/ctc/card.json", card)
     systems = [Oracle(text=True, name="cascade-ctc", asr="0123"), Oracle(name="dual")]
     setup = Setup(tmp_path / "out", Distorter(0), parts=(tmp_path / "models",))
     rows = evaluate(systems, load_corpus(corpus, "test"), [CLEAN], setup)
     assert capsys.readouterr().err.count("it may score less") == 1
     assert {(r.system, r.seen) for r in rows} == {("cascade-ctc", seen), ("dual", "")}
-    assert f"{SEEN[seen]}: cascade-ctc." in results_table(rows)
+    assert f"{SEEN[seen]}: cascade-ctc." in format_results(rows)
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,8 @@ def test_heads_on_units_stand_beside_those_on_features(options, data, hubert_fol
     extractor = load_extractor(str(models / "encoder"), models / "units.safetensors")
     samples = rng.normal(0, 0.1, 9_000).astype(np.float32)
     states = make_unit_encoder(extractor).hidden_states(samples)
-    assert states.shape == (1, encoder.grid.frames(9_000), 5)
-    assert states[0].argmax(1).tolist() == extractor.frames(samples).tolist()
+    assert states.shape == (1, encoder.grid.count_frames(9_000), 5)
+    assert states[0].argmax(1).tolist() == extractor.extract_frames(samples).tolist()
 
 
 @pytest.mark.slow

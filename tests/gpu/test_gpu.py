@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from recipes.superb.minisuperb import MiniSuperb, prepare_minisuperb
 from speechssl.cli import main
 from speechssl.encoders import hubert
-from speechssl.encoders.hubert import TorchEngine, training_states
+from speechssl.encoders.hubert import TorchEngine, compute_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.pretrain.data import Cropper
 from speechssl.synth.minisqa import speak_pairs
@@ -149,7 +149,7 @@ def test_gradients_in_fp32_are_those_of_the_cpu(shape, lengths, hubert_folder):
     def compute_gradients(device):
         model = load_checkpoint(hubert_folder(shape)).model.to(device).requires_grad_(True)
         on_device = None if lengths is None else torch.tensor(lengths, device=device)
-        features, layers = training_states(
+        features, layers = compute_states(
             model, samples.to(device), mask.to(device), lengths=on_device
         )
         (layers[-1][:, :20].square().mean() + features[:, :20].square().mean()).backward()

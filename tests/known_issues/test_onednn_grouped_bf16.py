@@ -4,7 +4,7 @@ wrong by half or more.
 With a kernel of K frames this is so for 2 to 14 channels a group, where K times the channels is a
 multiple of 32 above 32, and for 16 to 30 channels with a stride of 4 or more that divides both K and
 the frames. This was found by trying; from 32 channels on all convolutions that were tried are right,
-and so are all gradients. `convolution_dtype` keeps our code from the wrong ones. These tests fail
+and so are all gradients. `choose_dtype` keeps our code from the wrong ones. These tests fail
 where code goes around it on such a processor, and pass on others in any case.
 """
 
@@ -16,7 +16,7 @@ import transformers
 from torch import nn
 
 from speechssl.encoders.engines import TransformersEngine
-from speechssl.encoders.hubert import TorchEngine, convolution_dtype, convolve
+from speechssl.encoders.hubert import TorchEngine, choose_dtype, convolve
 
 WIDTHS, KERNEL, FRAMES = [2, 8, 12, 14, 16, 30, 32, 48], 32, 96
 ROUNDED = 0.01  # relative error of bf16 inputs and outputs: 0.002
@@ -68,7 +68,7 @@ def test_every_engine_is_near_to_float32(sizes):
         exact = model(wave[None], output_hidden_states=True).hidden_states[-1][0]
     for engine_class in (TorchEngine, TransformersEngine):
         engine = engine_class(copy.deepcopy(model), "bf16")
-        (layer,) = engine.states(wave, engine.statistics(wave), [1])
+        (layer,) = engine.compute_layers(wave, engine.compute_statistics(wave), [1])
         assert layer.dtype == torch.bfloat16
         assert relative_error(layer, exact) < 0.05
 
@@ -76,9 +76,9 @@ def test_every_engine_is_near_to_float32(sizes):
 def test_published_sizes_stay_in_bf16():
     half = torch.bfloat16
     for width in (16, 48, 64):
-        assert convolution_dtype(torch.empty(768, width, 128), half) == half
+        assert choose_dtype(torch.empty(768, width, 128), half) == half
     for width in (1, 64, 512):
-        assert convolution_dtype(torch.empty(512, width, 8), half, 4) == half
-    assert convolution_dtype(torch.empty(48, 12, 16), half) == torch.float32
+        assert choose_dtype(torch.empty(512, width, 8), half, 4) == half
+    assert choose_dtype(torch.empty(48, 12, 16), half) == torch.float32
     on_another_device = torch.empty(48, 12, 16, device="meta")
-    assert convolution_dtype(on_another_device, half) == half
+    assert choose_dtype(on_another_device, half) == half

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from speechssl.artifacts import read_json, write_json
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import hash_data, load_corpus
 from speechssl.dual import train as reader_train
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, save_reader
@@ -18,7 +18,7 @@ from speechssl.multiple_choice.model import ChoiceReader, choose_options, load_c
 from speechssl.multiple_choice.options import ChoiceOptions, TrainChoice
 from speechssl.multiple_choice.train import train_choice
 from speechssl.options import EvalOptions, TrainingOptions
-from speechssl.textlm.tokenizers import TextCodec, load_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import TextCodec, find_special_tokens, load_tokenizer
 from speechssl.timing import RunLength
 
 from ..files import refused, untouched, write_corpus
@@ -80,7 +80,7 @@ def test_a_model_is_trained_once_and_its_card_names_its_inputs(corpus, tmp_path)
     assert card["what"] == "multiple choice on words"
     assert (card["examples"], card["left_out"]) == (8, 0)
     assert card["licences"]["trained_on"] == ["toy, licence not known"]
-    assert card["data"] == data_hash(corpus, "train")
+    assert card["data"] == hash_data(corpus, "train")
     with untouched(out):
         train(corpus, out, options(), read="given")
     refused(r"other inputs \(.*read", train, corpus, out, options(), read="text")
@@ -91,7 +91,7 @@ def test_training_starts_from_a_reader_of_spans_or_of_choices(
 ):
     reader, first, second = (tmp_path / name for name in ("text-qa", "first", "second"))
     model = SpanModel(text_encoder(), nn.Embedding(len(tokenizer), 32))
-    layout = Layout(*special_tokens(tokenizer))
+    layout = Layout(*find_special_tokens(tokenizer))
     save_reader(reader, model, layout, {"what": "text QA"} | LICENCES)
     tokenizer.save_pretrained(reader)
     for start, out in ((reader, first), (first, second)):
@@ -110,7 +110,7 @@ def test_a_model_is_trained_on_units_and_a_question_without_some_is_left_out(
         names += [question.id, *question.option_ids]
     runs = {name: RunLength.of_frames(rng.integers(0, K, 60)) for name in names}
     del runs["q1:option-1"]
-    units = save_units(runs, {"codebook": "b", "corpus": data_hash(corpus, "train")})
+    units = save_units(runs, {"codebook": "b", "corpus": hash_data(corpus, "train")})
     out = tmp_path / "out"
     train(corpus, out, options(random_units=0.1), units=units, assignment="random")
     model, layout, card = load_choice(out)

@@ -21,10 +21,10 @@ from speechssl.pretrain.data import (
     LabelledAudio,
     TrainingRecording,
     check_lengths,
+    count_shortest_crop,
     list_training_data,
     make_buckets,
     pack_audio,
-    shortest_crop,
     write_targets,
 )
 from speechssl.pretrain.options import Batches, Masks
@@ -42,7 +42,7 @@ MASKS = Masks(mask_probability=0.65, mask_length=10)
 def label_by_frame_number(lengths, samples):
     """Return recordings of these lengths, in which every frame is labelled by its number in the
     whole corpus."""
-    frames = [GRID.frames(n) for n in lengths]
+    frames = [GRID.count_frames(n) for n in lengths]
     return LabelledAudio(
         samples=samples.astype(np.int16),
         sample_bounds=np.cumsum([0, *lengths]),
@@ -182,7 +182,7 @@ COUNTS = st.lists(st.integers(0, 900), min_size=1, max_size=80)
 def test_every_recording_is_in_one_bucket_of_crops_that_are_not_longer(counts, frames, crops):
     """counts: frames of every recording; frames and crops: of a batch of full length."""
     counts = np.array(counts)
-    shortest = shortest_crop(frames, frame_rate=50.0)
+    shortest = count_shortest_crop(frames, frame_rate=50.0)
     assert shortest == min(frames, 100)  # two seconds
     buckets = make_buckets(counts, frames, crops, shortest)
     in_buckets = [recording for bucket in buckets for recording in bucket.recordings]
@@ -227,12 +227,12 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
     data = label_by_frame_number(lengths, samples)
     batches = Batches(crops, crop_seconds=3.0)
     make = Cropper(data, GRID, MASKS, batches, seed=1, normalise=False)
-    if max(map(GRID.frames, lengths)) < 100:  # two seconds, the shortest crop
+    if max(map(GRID.count_frames, lengths)) < 100:  # two seconds, the shortest crop
         assert not make._buckets
         return
     batch = make(step)
     rows, frames = batch["labels"].shape
-    assert batch["samples"].shape == (rows, GRID.samples_for(frames))
+    assert batch["samples"].shape == (rows, GRID.count_samples(frames))
     assert batch["mask"].shape == (rows, frames)
     bounds = data.label_bounds
     for samples, labels in zip(batch["samples"].numpy(), batch["labels"].numpy(), strict=True):
@@ -246,7 +246,7 @@ def test_no_crop_leaves_its_recording_and_the_seconds_are_those_of_the_batch(len
 
 
 def test_a_crop_may_start_at_every_frame_with_room_behind_it():
-    samples = np.random.default_rng(0).integers(-3000, 3000, GRID.samples_for(152))
+    samples = np.random.default_rng(0).integers(-3000, 3000, GRID.count_samples(152))
     data = label_by_frame_number([len(samples)], samples)
     make = Cropper(data, GRID, MASKS, Batches(crops=4, crop_seconds=3.0), seed=1)
     starts = {int(labels[0]) for step in range(10) for labels in make(step)["labels"]}
@@ -260,7 +260,7 @@ BOOK = Codebook(np.linspace(-0.05, 0.05, 8, dtype=np.float32)[:, None], {"encode
 
 def mean_of_frames(samples):
     """Return a toy encoder's features (T, 1): the mean of the samples that a frame owns."""
-    frames = GRID.frames(len(samples))
+    frames = GRID.count_frames(len(samples))
     owned = samples[GRID.offset : GRID.offset + frames * GRID.hop].reshape(frames, GRID.hop)
     return torch.from_numpy(owned.mean(1, keepdims=True))
 
@@ -284,7 +284,7 @@ def test_a_frame_is_aligned_to_the_same_phone_of_the_reference(durations, count)
     """durations: seconds of every phone in the recording and in its reference reading. The middle of
     a frame and the middle of the frame that it is aligned to lie in the same phone."""
     anchors = np.vstack([[0, 0], np.cumsum(durations, 0)])
-    reference_frames = GRID.frames(int(anchors[-1, 1] * 16_000))
+    reference_frames = GRID.count_frames(int(anchors[-1, 1] * 16_000))
     if reference_frames == 0:
         return
     recording = TrainingRecording("p", Path("p.flac"), Path("p.flac"), anchors)
@@ -321,7 +321,7 @@ def test_samples_and_labels_are_packed_recording_by_recording(mini_corpus, tmp_p
     assert data.samples.dtype == np.int16
     assert data.labels.dtype == np.int16
     assert np.diff(data.sample_bounds).tolist() == list(lengths)
-    assert np.diff(data.label_bounds).tolist() == [GRID.frames(n) for n in lengths]
+    assert np.diff(data.label_bounds).tolist() == [GRID.count_frames(n) for n in lengths]
     for i in range(3):
         audio = read_audio(root / f"train/audio/p{i}.flac")
         samples = data.samples[data.sample_bounds[i] : data.sample_bounds[i + 1]]
@@ -336,7 +336,7 @@ def test_labels_come_from_the_reference_reading(mini_corpus, tmp_path):
     data = pack_and_label(root, tmp_path / "out")
     units = BOOK.assign(mean_of_frames(read_audio(root / "train/reference/p1.flac")))
     recording = list_training_data(root).recordings[1]
-    frames = recording.align_frames(GRID, GRID.frames(24_123), len(units))
+    frames = recording.align_frames(GRID, GRID.count_frames(24_123), len(units))
     labels = data.labels[data.label_bounds[1] : data.label_bounds[2]]
     assert np.array_equal(labels, units[frames])
 

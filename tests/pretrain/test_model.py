@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
-from speechssl.encoders.hubert import training_states
+from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.pretrain import model as model_module
-from speechssl.pretrain.data import equalise_masks, span_mask
+from speechssl.pretrain.data import draw_mask, equalise_masks
 from speechssl.pretrain.model import (
     CleanTeacher,
     ContrastiveBatches,
     DomainAdversary,
     HubertPretraining,
     Wav2Vec2Pretraining,
+    apply_final_norm,
     draw_negatives,
-    final_states,
     save_pretraining,
 )
 from speechssl.pretrain.options import Adversary, Convolutions, Prediction
@@ -44,7 +44,7 @@ GRID = FrameGrid(16_000, hop=320, receptive=400)
 def test_the_share_of_frames_that_is_masked(probability):
     """A frame is visible where none of the ten spans that would cover it was sampled."""
     rng = np.random.default_rng(0)
-    shares = [span_mask(rng, 1_000, probability, length=10).mean() for _ in range(200)]
+    shares = [draw_mask(rng, 1_000, probability, length=10).mean() for _ in range(200)]
     assert np.mean(shares) == pytest.approx(1 - (1 - probability / 10) ** 10, abs=0.01)
 
 
@@ -52,7 +52,7 @@ def test_the_share_of_frames_that_is_masked(probability):
 @given(st.integers(1, 8), st.integers(20, 300), st.floats(0.1, 0.8), st.integers(0, 10**6))
 def test_all_rows_get_as_many_masked_frames_as_the_row_with_fewest(rows, frames, probability, seed):
     rng = np.random.default_rng(seed)
-    masks = np.stack([span_mask(rng, frames, probability, length=10) for _ in range(rows)])
+    masks = np.stack([draw_mask(rng, frames, probability, length=10) for _ in range(rows)])
     equalised = equalise_masks(rng, masks)
     assert set(equalised.sum(axis=1)) == {masks.sum(axis=1).min()}
     assert not (equalised & ~masks).any()
@@ -71,12 +71,12 @@ def make_hubert_pretraining(encoder, visible_weight=1.0, penalty=10.0):
 def make_labelled_batch():
     """Make a batch in which one of three tones sounds at a time, whose number is the label; half
     the frames are masked."""
-    rng, at = np.random.default_rng(0), np.arange(GRID.samples_for(50))
+    rng, at = np.random.default_rng(0), np.arange(GRID.count_samples(50))
     labels = np.repeat(rng.integers(0, 3, (4, 10)), 5, axis=1)
     tones = np.sin(at * np.array([0.05, 0.4, 1.2])[:, None])
     frame_of_sample = np.clip((at - GRID.offset) // GRID.hop, 0, 49)
     samples = tones[labels[:, frame_of_sample], at] + 0.05 * rng.standard_normal((4, len(at)))
-    masks = [span_mask(rng, frames=50, probability=0.5, length=5) for _ in range(4)]
+    masks = [draw_mask(rng, frames=50, probability=0.5, length=5) for _ in range(4)]
     return {
         "samples": torch.from_numpy(samples).float(),
         "labels": torch.from_numpy(labels),
@@ -110,8 +110,8 @@ def test_frames_without_a_label_do_not_count(make_hubert):
     labels = batch["labels"].clone()
     labels[:, 20:] = -1
     outputs = model(**batch | {"labels": labels})
-    _, layers = training_states(model.encoder, batch["samples"], batch["mask"])
-    hidden = final_states(model.encoder, layers[-1])
+    _, layers = compute_states(model.encoder, batch["samples"], batch["mask"])
+    hidden = apply_final_norm(model.encoder, layers[-1])
     expected = model.predict(hidden[:, :20], labels[:, :20], batch["mask"][:, :20])
     for name, value in expected.items():
         torch.testing.assert_close(outputs[name], value)
@@ -156,7 +156,7 @@ def make_pair(norm="layer", convolutions=NO_PENALTY):
 def make_contrastive_batch(rows=3, seed=0, negatives=7):
     """Make a batch of 50 frames, of which MASKED are masked in every row."""
     rng, frames = np.random.default_rng(seed), 50
-    samples = rng.standard_normal((rows, GRID.samples_for(frames))).astype(np.float32)
+    samples = rng.standard_normal((rows, GRID.count_samples(frames))).astype(np.float32)
     # loud and soft, so that frames differ
     samples *= np.sin(np.linspace(0, 6, samples.shape[1], dtype=np.float32)) + 1.1
     mask = np.zeros((rows, frames), bool)
@@ -300,18 +300,18 @@ def test_targets_of_distorted_speech_come_from_the_clean_speech(fix_noise):
 
 def test_processes_that_share_a_batch_have_its_loss_and_gradient(monkeypatch, fix_noise):
     """Two processes run one after the other, twice: in the first round every value that they would
-    average is recorded, in the second round `mean_of_processes` returns the means of these."""
+    average is recorded, in the second round `average_processes` returns the means of these."""
     _, model = make_pair(convolutions=CONVOLUTIONS)
     batch = make_contrastive_batch(rows=4)
     noise = fix_noise(batch["mask"])
     expected = model(**batch)
     expected_gradients = compute_gradients(model, expected["loss"])
-    monkeypatch.setattr(model_module, "processes", lambda: 2)
+    monkeypatch.setattr(model_module, "count_processes", lambda: 2)
 
-    def run_process(number, mean_of_processes):
+    def run_process(number, average_processes):
         half = {name: x[number::2] if x.ndim else x for name, x in batch.items()}
         fix_noise(half["mask"], noise[number::2])
-        monkeypatch.setattr(model_module, "mean_of_processes", mean_of_processes)
+        monkeypatch.setattr(model_module, "average_processes", average_processes)
         return model(**half)
 
     def record_values(number):
@@ -466,9 +466,9 @@ def test_the_distance_to_the_teacher_is_in_variances_and_of_all_layers(make_hube
     mask = torch.zeros(2, 20, dtype=torch.bool)
     mask[:, 4:12] = True
     generator = torch.Generator().manual_seed(0)
-    clean, noisy = torch.randn(2, 2, GRID.samples_for(20), generator=generator)
-    _, student_layers = training_states(make_hubert(), noisy)
-    _, teacher_layers = training_states(make_hubert().eval(), clean)
+    clean, noisy = torch.randn(2, 2, GRID.count_samples(20), generator=generator)
+    _, student_layers = compute_states(make_hubert(), noisy)
+    _, teacher_layers = compute_states(make_hubert().eval(), clean)
     distances = []
     for layer, target in zip(student_layers, teacher_layers, strict=True):
         variance = target[~mask].var(0, unbiased=False).mean()

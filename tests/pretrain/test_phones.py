@@ -15,10 +15,10 @@ from speechssl.pretrain.options import Batches, Distortion, Phones
 from speechssl.pretrain.phones import NoisyStudent, load_start, train_phones
 from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
-from speechssl.training import last_checkpoint
+from speechssl.training import find_last_checkpoint
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import load_matching_features
-from speechssl.units.fit import phone_codebook
+from speechssl.units.fit import make_phone_codebook
 
 from ..files import refused
 
@@ -74,7 +74,7 @@ def test_labels_are_the_phones_of_the_clean_crop():
 def test_the_teacher_gets_no_gradient_and_stays_as_it_was():
     model = NoisyStudent(load_start("hama"))
     before = [weight.clone() for weight in model.teacher.parameters()]
-    noise = torch.randn(2, GRID.samples_for(50))
+    noise = torch.randn(2, GRID.count_samples(50))
     model(noise, noise)["loss"].backward()
     assert all(weight.grad is None for weight in model.teacher.parameters())
     for old, new in zip(before, model.teacher.parameters(), strict=True):
@@ -86,9 +86,9 @@ def test_the_codebook_has_the_symbols_of_hama(student_folder):
     features = load_matching_features(codebook, str(student_folder / "encoder"))
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
     units = codebook.assign(torch.cat(list(features.stream(noise))))
-    assert len(units) == GRID.frames(16_000)
+    assert len(units) == GRID.count_frames(16_000)
     # so that a reader of hama's units can read those of the student
-    assert phone_codebook().hash in codebook.equivalents
+    assert make_phone_codebook().hash in codebook.equivalents
 
 
 def test_the_units_of_a_student_are_the_phones_that_it_recognises(student_folder):
@@ -112,7 +112,7 @@ def test_a_student_can_teach_another(recordings, student_folder, tmp_path):
 def test_a_run_in_two_parts_ends_with_the_same_encoder(recordings, student_folder, tmp_path):
     o = make_options(recordings, tmp_path)
     train_phones(replace(o, training=replace(TRAINING, steps=3, horizon=6)))
-    assert last_checkpoint(tmp_path / "checkpoints")
+    assert find_last_checkpoint(tmp_path / "checkpoints")
     train_phones(replace(o, training=replace(TRAINING, horizon=6)))
     expected = load_encoder(student_folder / "encoder").hash
     assert load_encoder(tmp_path / "encoder").hash == expected

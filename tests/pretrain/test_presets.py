@@ -21,7 +21,7 @@ from speechssl.pretrain.options import (
     Targets,
     Wav2Vec2,
 )
-from speechssl.pretrain.run import PRESETS, apply_size, hubert_config, wav2vec2_config
+from speechssl.pretrain.run import PRESETS, apply_size, make_hubert_config, make_wav2vec2_config
 
 from ..files import refused
 
@@ -51,7 +51,7 @@ def count_millions(make):
 
 PUBLISHED = [(kind, size) for kind in ("hubert", "wav2vec2") for size in ("base", "large")]
 COMPLETE = {"hubert": complete_hubert, "wav2vec2": complete_wav2vec2}
-CONFIGS = {"hubert": hubert_config, "wav2vec2": wav2vec2_config}
+CONFIGS = {"hubert": make_hubert_config, "wav2vec2": make_wav2vec2_config}
 MODELS = {"hubert": HubertModel, "wav2vec2": Wav2Vec2Model}
 
 
@@ -65,7 +65,7 @@ def test_encoders_have_as_many_parameters_as_published(kind, size, millions):
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "millions"), [("base", 95.0), ("large", 317.4)])
 def test_wav2vec_2_with_its_heads_has_as_many_parameters_as_published(size, millions):
-    config, o = wav2vec2_config(size), complete_wav2vec2(size)
+    config, o = make_wav2vec2_config(size), complete_wav2vec2(size)
     parameters = count_millions(
         lambda: Wav2Vec2Pretraining(Wav2Vec2Model(config), o.contrast, o.convolutions)
     )
@@ -155,7 +155,7 @@ def test_the_quantisers_of_wav2vec_2_are_the_published(size, floor):
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 def test_the_quantiser_of_a_config_is_that_of_the_options(size):
-    config, contrast = wav2vec2_config(size), complete_wav2vec2(size).contrast
+    config, contrast = make_wav2vec2_config(size), complete_wav2vec2(size).contrast
     assert config.num_codevector_groups == contrast.codebooks
     assert config.num_codevectors_per_group == contrast.entries
     assert config.codevector_dim == contrast.width

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, normalize
 
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.hubert import training_states
+from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.options import TrainingOptions
 from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin
-from speechssl.pretrain.spin import SpinPretraining, order_loss, sinkhorn, spin
-from speechssl.training import last_checkpoint
+from speechssl.pretrain.spin import SpinPretraining, compute_order_loss, sinkhorn, train_spin
+from speechssl.training import find_last_checkpoint
 from speechssl.units.codebook import Codebook, load_codebook
 
 from .conftest import NO_DROPOUT
@@ -47,7 +47,7 @@ def make_options(start, source=Path("s"), out=Path("o"), **changes):
 
 def train(o):
     """Train by Spin, and return the encoder."""
-    spin(o)
+    train_spin(o)
     return load_encoder(o.out / "encoder")
 
 
@@ -95,7 +95,7 @@ def test_the_order_of_labels_counts_and_not_where_they_begin(rows, seed):
     labels[:, 3] = labels[:, 3].clamp(min=0)  # at least one frame of a row is labelled
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(*labels.shape, 4, generator=generator, dtype=torch.double).requires_grad_()
-    loss = order_loss(scores, labels)
+    loss = compute_order_loss(scores, labels)
     expected = sum(map(order_loss_by_brute_force, scores, labels))
     torch.testing.assert_close(loss, expected)
     (gradient,) = torch.autograd.grad(loss, scores)
@@ -119,7 +119,7 @@ def test_each_version_predicts_the_codes_of_the_other_and_the_pseudo_labels(mode
     with torch.no_grad():
         codebook = normalize(model.codebook, dim=-1)
         for samples in versions:
-            _, layers = training_states(model.encoder, samples, None)
+            _, layers = compute_states(model.encoder, samples, None)
             hidden = layers[-1].flatten(0, 1)
             cosines = normalize(model.project(hidden), dim=-1) @ codebook.T
             codes = published_sinkhorn(cosines, LEARNED.epsilon, LEARNED.iterations)
@@ -138,7 +138,7 @@ def test_each_version_predicts_the_codes_of_the_other_and_the_pseudo_labels(mode
 
 def test_the_linear_classifier_gives_the_code_of_the_largest_cosine(model):
     hidden = torch.randn(500, 32, generator=torch.Generator().manual_seed(1))
-    weights, offsets = model.linear_classifier()
+    weights, offsets = model.merge_projection()
     cosines = normalize(model.project(hidden), dim=-1) @ normalize(model.codebook, dim=-1).T
     units = Codebook(weights, {}, offsets=offsets).assign(hidden)
     np.testing.assert_array_equal(units, cosines.argmax(1).numpy())
@@ -149,7 +149,7 @@ def test_r_spin_goes_on_with_noise_and_pseudo_labels(mini_corpus, hubert_folder,
     first, out = tmp_path / "spin", tmp_path / "r-spin"
     longer = replace(TRAINING, steps=30, learning_rate=5e-3)  # until several codes are in use
     corpus, all_layers = mini_corpus(), {"trained_layers": 0}
-    spin(make_options(hubert_folder("layer"), corpus, first, training=longer, **all_layers))
+    train_spin(make_options(hubert_folder("layer"), corpus, first, training=longer, **all_layers))
     codebook = str(first / "units.safetensors")
     o = make_options(
         first / "encoder",
@@ -172,8 +172,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(mini_corpus, hubert_folder, tm
     o = make_options(hubert_folder("layer"), mini_corpus(), tmp_path / "whole")
     expected, killed = train(o), replace(o, out=tmp_path / "killed")
     with dies_in(SpinPretraining, "forward", 4):
-        spin(killed)
-    assert last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
+        train_spin(killed)
+    assert find_last_checkpoint(tmp_path / "killed/checkpoints").name == "checkpoint-2"
     assert train(killed).hash == expected.hash
     codebook, expected_codebook = (
         load_codebook(f / "units.safetensors") for f in (killed.out, o.out)

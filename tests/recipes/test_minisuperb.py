@@ -293,7 +293,7 @@ def test_there_is_silence_outside_the_turns_and_speech_at_both_ends_of_each(conv
             assert 0 <= start < end <= len(samples)
             assert np.abs(samples[start : start + edge]).max() > 0
             assert np.abs(samples[end - edge : end]).max() > 0
-            assert rms_level(samples[start:end]) > -50
+            assert measure_rms_level(samples[start:end]) > -50
             active[start:end] = True
         assert not samples[~active].any()
         assert np.abs(samples).max() <= 1
@@ -334,7 +334,7 @@ def test_the_sum_of_two_voices_is_the_mixture(tmp_path):
         np.testing.assert_array_equal(mixture, first + second)
         assert overlap.first.voice.name != overlap.second.voice.name
         assert 1.5 < utterance.seconds < 6
-        ratio = active_level(first / 32768) - active_level(second / 32768)
+        ratio = measure_active_level(first / 32768) - measure_active_level(second / 32768)
         assert ratio == pytest.approx(overlap.ratio, abs=0.1)
         assert minisuperb.RATIOS[0] <= ratio <= minisuperb.RATIOS[1] + 0.1
 
@@ -355,6 +355,6 @@ def test_noise_is_added_at_the_snr_that_was_sampled(split, noise, tmp_path):
         clean = read_audio(tmp_path / source).astype(float)
         assert len(noisy) == round(utterance.seconds * 16_000)
         assert len(clean) == len(noisy)
-        snr = active_level(clean) - rms_level(noisy - clean)
+        snr = measure_active_level(clean) - measure_rms_level(noisy - clean)
         assert snr == pytest.approx(recording.snr, abs=0.1)
         assert np.abs(noisy).max() <= 0.99 + 1e-4

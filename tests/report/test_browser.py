@@ -83,7 +83,7 @@ def path(folder):
     corpus, out = folder
     runs = RunLength(np.array([7, 63, 7]), np.array([50, 50, 99]))
     with pytest.MonkeyPatch.context() as patch:
-        extractor = SimpleNamespace(grid=FrameGrid(16_000, 320, 400), units=lambda samples: runs)
+        extractor = SimpleNamespace(grid=FrameGrid(16_000, 320, 400), extract=lambda samples: runs)
         patch.setattr(build, "load_unit_extractor", lambda *_: extractor)
         build.write_report(Report(out=out, corpus=corpus, examples=4))
     return out / "report.html"

@@ -11,7 +11,7 @@ from speechssl.report.superb_figures import MOST_CLASSES, compute_deviates, shar
 def test_units_directions_and_decimals_of_the_metrics():
     units = {"acc": "%", "mtwv": "%", "si_sdri": "dB", "pesq": "", "ratio_cached": "×"}
     units |= {"si_sdri_default": "dB", "pesq_default": ""}
-    assert {metric: results.unit(metric) for metric in units} == units
+    assert {metric: results.name_unit(metric) for metric in units} == units
     errors = {"per", "eer", "der", "slot_cer", "wer_lm", "wer_lm_default", "eer_default"}
     assert errors <= results.LOWER_IS_BETTER
     scores = {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"}
@@ -22,7 +22,7 @@ def test_published_scores_are_those_of_measured_metrics():
     (table,) = tabulate_published_scores([("asv", "eer"), ("ss", "si_sdri")])
     assert table.rows == (("asv eer ↓", "6.02 †", "5.11 †", "4.07 †", "5.98 †", "3.77 †"),)
     assert not tabulate_published_scores([("ss", "si_sdri")])
-    assert results.published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
+    assert results.read_published_encoders()["HuBERT base"]["sid", "acc"] == 81.42
 
 
 # ---- figures

@@ -13,7 +13,7 @@ from speechssl.dual.options import QaOptions
 from speechssl.options import TrainingOptions
 from speechssl.speechbert import train
 from speechssl.speechbert.options import SpeechBertOptions, TrainSpeechBert
-from speechssl.units.features import encoder_features
+from speechssl.units.features import make_features
 
 from ..files import change_lines
 
@@ -51,7 +51,7 @@ def recogniser(encoder):
 
 @pytest.fixture(scope="session")
 def features(encoder):
-    return encoder_features(encoder, 1, 1)
+    return make_features(encoder, 1, 1)
 
 
 def training(steps, rate=1e-3):

@@ -14,7 +14,7 @@ from speechssl.artifacts import read_json
 from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
-from speechssl.data.records import Passage, data_hash, load_corpus
+from speechssl.data.records import Passage, hash_data, load_corpus
 from speechssl.dual.train import average_ff1
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
@@ -47,7 +47,7 @@ def test_all_three_stages_are_run_once_and_a_killed_run_goes_on_to_the_same_weig
     assert layout.size == 16
     assert card["features"] == features.card
     assert card["recogniser"] == "r"
-    assert card["data"] == data_hash(corpus, "train")
+    assert card["data"] == hash_data(corpus, "train")
     steps = {name: stage["steps"] for name, stage in card["training"].items()}
     assert steps == {"words": 4, "masked": 4, "spans": 4}
     assert card["examples"] >= 3

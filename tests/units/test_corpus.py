@@ -52,7 +52,7 @@ def test_a_split_becomes_parts_and_a_card(extractor, mini_corpus, tmp_path):
     loaded = load_units(out)
     assert list(loaded) == ["p0", "p1", "p2", "q0", "q1", "q2"]
     for name, runs in loaded.items():
-        assert same_runs(runs, extractor.units(read_audio(root / f"train/audio/{name}.flac")))
+        assert same_runs(runs, extractor.extract(read_audio(root / f"train/audio/{name}.flac")))
     card = read_json(out / "_card.json")
     assert card["made_from"] == extractor.card | describe_split(root, "train", None)
     assert card["K"] == 8
@@ -80,7 +80,7 @@ def test_workers_and_threads_change_no_byte(extractor, recordings, tmp_path, set
 def test_a_recording_alone_has_the_units_that_it_has_among_others(extractor, recordings, tmp_path):
     extract(extractor, recordings, tmp_path / "units")
     for name, runs in load_units(tmp_path / "units").items():
-        assert same_runs(runs, extractor.units(read_audio(recordings / f"{name}.flac")))
+        assert same_runs(runs, extractor.extract(read_audio(recordings / f"{name}.flac")))
         extract(extractor, recordings / f"{name}.flac", tmp_path / "alone" / name, workers=1)
         assert same_runs(runs, load_units(tmp_path / "alone" / name)[name])
 
@@ -102,7 +102,7 @@ def test_only_a_changed_recording_is_read_again(extractor, recordings, tmp_path,
     after = contents(out)
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"part-00001.parquet", "_card.json"}
-    assert same_runs(load_units(out)["3"], extractor.units(read_audio(recordings / "3.flac")))
+    assert same_runs(load_units(out)["3"], extractor.extract(read_audio(recordings / "3.flac")))
 
 
 # ---- kills
@@ -186,12 +186,12 @@ def test_recordings_that_are_encoded_together_get_the_units_of_each_alone(
     for name, runs in loaded.items():
         samples = read_audio(recordings / f"{name}.flac")
         if name == "long":
-            alone = batching_extractor.units(samples)
+            alone = batching_extractor.extract(samples)
         else:
-            (alone,) = batching_extractor.units_of_batch([samples])
+            (alone,) = batching_extractor.extract_batch([samples])
         assert same_runs(runs, alone)
         # the engine of the CPU rounds otherwise, which may change a unit
-        assert np.mean(runs.expand() != extractor.units(samples).expand()) < 0.01
+        assert np.mean(runs.expand() != extractor.extract(samples).expand()) < 0.01
     extract(batching_extractor, recordings, tmp_path / "units-1", size=4, workers=1)
     assert contents(tmp_path / "units-1") == contents(tmp_path / "units")
 

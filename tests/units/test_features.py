@@ -13,10 +13,10 @@ import torchaudio.compliance.kaldi as kaldi
 from speechssl.audio import read_audio, write_flac
 from speechssl.encoders.encoder import Chunking
 from speechssl.timing import FrameGrid
-from speechssl.units.codebook import cheapest_path
+from speechssl.units.codebook import find_cheapest_path
 from speechssl.units.features import load_extractor, load_features, make_extractor, smooth
-from speechssl.units.measures import normalised_distance
-from speechssl.units.spectral import make_spectral_encoder, nearest_rows, spectral_stream
+from speechssl.units.measures import measure_distance
+from speechssl.units.spectral import find_nearest_rows, make_spectral_encoder, stream_spectral
 
 from ..files import refused
 
@@ -25,7 +25,7 @@ SMALL = FrameGrid(16_000, 320, 745)  # the small HuBERT that ships
 
 
 def mfcc(samples, grid):
-    return torch.cat(list(spectral_stream(samples, grid, "mfcc")))
+    return torch.cat(list(stream_spectral(samples, grid, "mfcc")))
 
 
 def noise(samples, seed=0):
@@ -45,7 +45,7 @@ def test_static_coefficients_and_log_mel_energies_are_kaldis_at_the_frames_centr
     mel = torch.cat(list(load_features("fbank", None).stream(samples)))
     wave = torch.from_numpy(samples)[None] * 32768
     wanted = kaldi.fbank(wave, num_mel_bins=80, sample_frequency=16_000, dither=0.0)
-    assert torch.equal(mel, wanted[nearest_rows(SMALL, np.arange(len(mel)), len(wanted))])
+    assert torch.equal(mel, wanted[find_nearest_rows(SMALL, np.arange(len(mel)), len(wanted))])
 
 
 def compute_slopes(rows):
@@ -65,9 +65,9 @@ def test_differences_are_slopes_at_100_hz():
 
 @pytest.mark.parametrize("grid", [HUBERT, SMALL, FrameGrid(16_000, hop=640, receptive=1_000)])
 def test_the_row_nearest_to_the_middle_of_a_frame_is_taken(grid):
-    frames = np.arange(grid.frames(16_000))
+    frames = np.arange(grid.count_frames(16_000))
     count = 98  # windows of 400 samples every 160 in 16,000 samples
-    rows = nearest_rows(grid, frames, count)
+    rows = find_nearest_rows(grid, frames, count)
     middles = frames * grid.hop + grid.offset + grid.hop / 2
     centres = np.arange(count) * 160 + 200
     nearest = np.abs(middles[:, None] - centres).min(1)
@@ -83,7 +83,7 @@ def test_chunks_are_the_whole(grid, chunk, monkeypatch):
     samples = noise(24_000)
     whole = mfcc(samples, grid)
     monkeypatch.setattr("speechssl.units.spectral._CHUNK", chunk)
-    chunks = list(spectral_stream(samples, grid, "mfcc"))
+    chunks = list(stream_spectral(samples, grid, "mfcc"))
     assert len(chunks) > 1
     torch.testing.assert_close(torch.cat(chunks), whole, atol=1e-4, rtol=0)
 
@@ -96,8 +96,8 @@ def test_units_are_the_nearest_centroids_of_the_layer(encoder, codebook_for):
     samples = noise(9_000)
     features = encoder.hidden_states(samples)[1].numpy()
     nearest = np.square(features[:, None] - extractor.codebook.centroids).sum(-1).argmin(1)
-    assert np.array_equal(extractor.frames(samples), nearest)
-    units = extractor.units(samples)
+    assert np.array_equal(extractor.extract_frames(samples), nearest)
+    units = extractor.extract(samples)
     assert np.array_equal(units.expand(), nearest)
     assert units.seconds == 9_000 / 16_000
 
@@ -107,14 +107,16 @@ def test_the_codebook_says_how_much_to_smooth(encoder, codebook_for):
     smoothed = make_extractor(encoder, codebook_for(encoder, smooth=5))
     features = encoder.features(samples, 1)
     expected = torch.stack([features[max(t - 2, 0) : t + 3].mean(0) for t in range(len(features))])
-    assert np.array_equal(smoothed.frames(samples), plain.assign(expected))
+    assert np.array_equal(smoothed.extract_frames(samples), plain.assign(expected))
 
 
 def test_smoothing_goes_on_across_the_chunks_of_long_audio(encoder, codebook_for):
     chunking_encoder = replace(encoder, chunking=Chunking(1.0, 0.5))
     samples = noise(70_123)
     whole = smooth(chunking_encoder.features(samples, 1), 5)
-    units = make_extractor(chunking_encoder, codebook_for(encoder, smooth=5)).frames(samples)
+    units = make_extractor(chunking_encoder, codebook_for(encoder, smooth=5)).extract_frames(
+        samples
+    )
     assert np.array_equal(units, codebook_for(encoder).assign(whole))
 
 
@@ -127,11 +129,11 @@ def test_a_codebook_of_another_encoder_is_refused(encoder, codebook_for, card):
 
 def test_features_that_are_not_finite_give_no_units(extractor):
     with pytest.raises(ValueError, match="samples hold numbers that are not finite"):
-        extractor.frames(np.full(9_000, np.nan, np.float32))
+        extractor.extract_frames(np.full(9_000, np.nan, np.float32))
     nan_features = torch.full((9, 32), torch.nan)
     broken = replace(extractor.features, raw=lambda samples: iter([nan_features]))
     with pytest.raises(ValueError, match="features that are not finite"):
-        replace(extractor, features=broken).frames(np.zeros(9_000, np.float32))
+        replace(extractor, features=broken).extract_frames(np.zeros(9_000, np.float32))
 
 
 # ---- a price of changes: what a change of unit costs in dynamic programming
@@ -147,13 +149,13 @@ def test_the_cheapest_path_is_the_cheapest_of_all_sequences(price):
         return costs[np.arange(frames), path].sum() + price * changes
 
     best = min(product(range(size), repeat=frames), key=sum_costs)
-    assert cheapest_path(costs, price).tolist() == list(best)
+    assert find_cheapest_path(costs, price).tolist() == list(best)
 
 
 def test_a_price_makes_units_fewer_and_none_gives_the_nearest_centroids(extractor):
     samples = noise(16_000)
-    frames = extractor.frames(samples)
-    priced = replace(extractor, price=30.0).frames(samples)
+    frames = extractor.extract_frames(samples)
+    priced = replace(extractor, price=30.0).extract_frames(samples)
     assert np.count_nonzero(np.diff(priced)) < np.count_nonzero(np.diff(frames))
     features = torch.cat(list(extractor.features.stream(samples)))
     assert extractor.codebook.segment(features, price=0.0).tolist() == frames.tolist()
@@ -167,7 +169,7 @@ def test_a_margin_is_silence_around_a_recording_and_adds_no_frame(hubert_folder,
     plain = load_features(folder, layer=1, smooth=width)
     with_margin = load_features(folder, layer=1, smooth=width, margin=margin)
     features = torch.cat(list(with_margin.stream(samples)))
-    assert len(features) == plain.grid.frames(len(samples))
+    assert len(features) == plain.grid.count_frames(len(samples))
     padded = np.pad(samples, margin * plain.grid.hop)
     features_of_padded = torch.cat(list(plain.stream(padded)))
     assert torch.equal(features, features_of_padded[margin:-margin])
@@ -189,13 +191,13 @@ def test_the_shipped_units_tell_words_and_not_voices():
     units = {}  # by (digit, speaker)
     for digit, speaker in product(range(4), ("george", "jackson", "theo")):
         samples = read_audio(FSDD / f"{digit}_{speaker}_0.wav")
-        units[digit, speaker] = extractor.units(samples).units
+        units[digit, speaker] = extractor.extract(samples).units
     same_digit, other_digit = [], []  # distances
     for (digit, speaker), (second_digit, second_speaker) in combinations(units, 2):
         if speaker != second_speaker:
             distances = same_digit if digit == second_digit else other_digit
             one, other = units[digit, speaker], units[second_digit, second_speaker]
-            distances.append(normalised_distance(one, other))
+            distances.append(measure_distance(one, other))
     assert np.mean([same < other for same in same_digit for other in other_digit]) > 0.9
 
 
@@ -205,19 +207,19 @@ def test_audio_that_is_mapped_from_a_file_has_the_units_of_audio_in_memory(
 ):
     write_flac(tmp_path / "a.flac", np.random.default_rng(0).uniform(-0.5, 0.5, 300_000))
     extractor = make_extractor(encoder, codebook_for(encoder, smooth=3, margin=margin))
-    wanted = extractor.frames(read_audio(tmp_path / "a.flac"))
+    wanted = extractor.extract_frames(read_audio(tmp_path / "a.flac"))
     for module in ("audio", "encoders.encoder"):  # samples from which on a recording is mapped
         monkeypatch.setattr(f"speechssl.{module}.LONG", 100_000)
     mapped = read_audio(tmp_path / "a.flac")
     assert isinstance(mapped, np.memmap)
-    assert np.array_equal(extractor.frames(mapped), wanted)
+    assert np.array_equal(extractor.extract_frames(mapped), wanted)
 
 
 @pytest.mark.parametrize(("kind", "width"), [("fbank", 80), ("mfcc", 39)])
 def test_spectral_features_are_an_encoder_with_one_layer(kind, width):
     encoder, samples = make_spectral_encoder(kind), noise(16_123)
     states = encoder.hidden_states(samples)
-    assert encoder.grid.frames(16_123) == 99
+    assert encoder.grid.count_frames(16_123) == 99
     assert states.shape == (1, 99, width)
     # louder speech has the same features
     assert torch.allclose(encoder.hidden_states(3 * samples), states, atol=1e-2)

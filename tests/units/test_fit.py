@@ -53,7 +53,9 @@ def test_a_folder_is_clustered(folder, hubert_folder, tmp_path):
     wanted = {"encoder": encoder.hash, "layer": 1, "smooth": 3, "K": 4, "frame_rate": 50.0}
     assert wanted.items() <= card.items()
     assert card["frames"] == sum(map(len, features))
-    units = UnitExtractor(load_matching_features(book, name), book).frames(read_folder(folder)[2])
+    units = UnitExtractor(load_matching_features(book, name), book).extract_frames(
+        read_folder(folder)[2]
+    )
     assert np.array_equal(units, book.assign(torch.from_numpy(features[2])))
 
 
@@ -66,8 +68,10 @@ def test_passages_of_a_corpus_are_sampled(mini_corpus, tmp_path):
     assert {card["recordings"] for card in cards} == {2}
     assert {card["drawn_from"] for card in cards} == {3}
     # every passage is the one left out, with some seed
-    total = sum(map(MFCC_GRID.frames, lengths))
-    assert {card["frames"] for card in cards} == {total - MFCC_GRID.frames(n) for n in lengths}
+    total = sum(map(MFCC_GRID.count_frames, lengths))
+    assert {card["frames"] for card in cards} == {
+        total - MFCC_GRID.count_frames(n) for n in lengths
+    }
     # by default a tenth of the recordings is used, but at least 400 where there are as many
     assert fit(corpus, "mfcc", tmp_path / "all.safetensors", clusters=2).card["frames"] == total
 
@@ -95,7 +99,7 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
     book = fit_mfccs(folder, tmp_path / "units.safetensors")
     assert "2 recordings set aside" in capsys.readouterr().err
     lengths = [8_000 + 1_000 * i for i in (0, 1, 3, 4)]
-    assert book.card["frames"] == sum(map(MFCC_GRID.frames, lengths))
+    assert book.card["frames"] == sum(map(MFCC_GRID.count_frames, lengths))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_an_imported_codebook_gives_scikit_learns_units(tmp_path, encoder, huber
     units = model.predict(features.numpy())
     assert np.array_equal(book.assign(features), units)
     assert np.array_equal(
-        UnitExtractor(load_matching_features(book, name), book).frames(samples), units
+        UnitExtractor(load_matching_features(book, name), book).extract_frames(samples), units
     )
     card = read_json(out.with_suffix(".card.json"))
     wanted = {"encoder": load_encoder(name).hash, "layer": 2, "K": 5, "smooth": 1}

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from speechssl.checkpoints import SHIPPED
 from speechssl.units import codebook
 from speechssl.units.codebook import Codebook, Nearest, load_codebook
-from speechssl.units.features import smooth, smooth_stream
+from speechssl.units.features import smooth, smooth_chunks
 from speechssl.units.kmeans import Reservoir, fit_kmeans
 
 from ..files import refused
@@ -25,7 +25,7 @@ CARD = {"encoder": "abc", "layer": 1, "frame_rate": 50.0}
 @given(st.lists(st.integers(0, 9), max_size=8), st.sampled_from([1, 3, 5, 9]), st.integers(0, 99))
 def test_smoothing_a_stream_is_smoothing_the_whole(sizes, width, seed):
     whole = torch.from_numpy(normal(seed, sum(sizes), 3))
-    pieces = list(smooth_stream(whole.split(sizes) if sizes else [], width))
+    pieces = list(smooth_chunks(whole.split(sizes) if sizes else [], width))
     expected = smooth(whole, width) if len(whole) else whole
     assert torch.equal(torch.cat([whole[:0], *pieces]), expected)
 

@@ -16,7 +16,7 @@ from speechssl.timing import FrameGrid, RunLength
 from speechssl.units import measures
 from speechssl.units.fit import fit_units
 from speechssl.units.options import Evaluate, Fit
-from speechssl.units.phones import SILENCE, phone_frames, read_alignment
+from speechssl.units.phones import SILENCE, number_phones, read_alignment
 from speechssl.units.quality import evaluate_units, format_measures
 
 from ..data.test_textgrid import SHORT
@@ -31,7 +31,7 @@ unit_sequences = st.lists(st.integers(0, 4), max_size=8).map(lambda x: np.array(
 def test_distance_is_edits_over_the_longer_length(a, b):
     longer = max(len(a), len(b))
     expected = edit_distance(list(a), list(b)) / max(longer, 1)
-    assert measures.normalised_distance(a, b) == pytest.approx(expected)
+    assert measures.measure_distance(a, b) == pytest.approx(expected)
 
 
 # ---- purity
@@ -58,7 +58,7 @@ def test_purities_and_pnmi_are_those_by_hand():
 def test_a_frame_has_the_phone_in_its_middle():
     phones = [("a", 0.0, 0.1), ("b", 0.1, 0.15), ("a", 0.15, 0.4)]
     numbers = {"z": 0}
-    frames = phone_frames(phones, GRID, 30, numbers)
+    frames = number_phones(phones, GRID, 30, numbers)
     assert numbers == {"z": 0, "a": 1, "b": 2, SILENCE: 3}
     # a frame owns 20 ms, the first from 2.5 ms on, so that its middle is at 12.5 ms
     assert (frames[:5] == 1).all()
@@ -66,7 +66,7 @@ def test_a_frame_has_the_phone_in_its_middle():
     assert (frames[7:20] == 1).all()  # the last middle is at 392.5 ms
     assert (frames[20:] == 3).all()
     in_milliseconds = [("a", 0.0, 200.0), ("b", 200.0, 600.0)]
-    refused("times look like milliseconds", phone_frames, in_milliseconds, GRID, 30, {})
+    refused("times look like milliseconds", number_phones, in_milliseconds, GRID, 30, {})
 
 
 # ---- usage, bit rate
@@ -78,7 +78,7 @@ def runs(*frames):
 
 
 def test_usage_counts_frames():
-    usage = measures.usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], size=8)
+    usage = measures.measure_usage([runs(0, 0, 0, 1), runs(3, 3, 1, 1)], size=8)
     # of eight frames, units 0 and 1 have three each, and unit 3 has two
     bits = -(2 * 3 / 8 * np.log2(3 / 8) + 2 / 8 * np.log2(2 / 8))
     assert usage["usage_entropy_bits"] == pytest.approx(bits)
@@ -87,13 +87,13 @@ def test_usage_counts_frames():
 
 
 def test_the_bit_rate_is_symbols_a_second_times_their_entropy():
-    rates = measures.bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)])
+    rates = measures.measure_bit_rate([runs(0, 0, 1, 0), runs(1, 1, 1, 1)])
     # the four runs 0 x 2, 1 x 1, 0 x 1 and 1 x 4 take two seconds
     assert rates["units_a_second"] == pytest.approx(2.0)
     # two units, equally often, have one bit; four different (unit, length) two
     assert rates["bits_a_second"] == pytest.approx(2.0 * 1)
     assert rates["bits_a_second_timed"] == pytest.approx(2.0 * 2)
-    assert measures.bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
+    assert measures.measure_bit_rate([runs(5, 5, 5)])["bits_a_second"] == 0
 
 
 # ---- alignments, as aligners write them
@@ -169,14 +169,14 @@ def test_same_text_is_measured_on_all_pairs_of_recordings_by_two_speakers():
     for i, j in itertools.combinations(range(len(units)), 2):
         if speakers[i] != speakers[j]:
             distances = same if texts[i] == texts[j] else other
-            distances.append(measures.normalised_distance(units[i], units[j]))
-    (row,) = measures.same_text(units, texts, speakers)
+            distances.append(measures.measure_distance(units[i], units[j]))
+    (row,) = measures.compare_texts(units, texts, speakers)
     assert row["same_text_distance"] == pytest.approx(np.mean(same))
     assert row["other_text_distance"] == pytest.approx(np.mean(other))
     auc = np.mean([(a < b) + (a == b) / 2 for a in same for b in other])
     assert row["same_text_auc"] == pytest.approx(auc)
     groups = ["machine" if speaker in "01" else "people" for speaker in speakers]
-    rows = measures.same_text(units, texts, speakers, groups)
+    rows = measures.compare_texts(units, texts, speakers, groups)
     # six texts: two recordings by each of two speakers; four by machines and four by people
     pairs = {"machine": 6 * 2 * 2, "machine - people": 6 * 4 * 4, "people": 6 * 2 * 2}
     assert {row["groups"]: row["pairs"] for row in rows} == pairs
@@ -186,7 +186,7 @@ def test_same_text_is_measured_on_all_pairs_of_recordings_by_two_speakers():
 def test_same_text_needs_two_texts_and_two_speakers_of_one(texts, speakers):
     units = [np.arange(3), np.arange(4)]
     with pytest.raises(ValueError, match="no text is spoken by two speakers"):
-        measures.same_text(units, list(texts), list(speakers))
+        measures.compare_texts(units, list(texts), list(speakers))
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_the_probe_finds_speakers_where_units_tell_them():
     for speaker_units, bounds in ((0, (0, 0.6)), (4, (0.9, 1))):
         units, _, speakers = make_words(rng, speaker_units=speaker_units)
         runs_of_recordings = [RunLength.of_frames(u) for u in units]
-        probe = measures.speaker_probe(runs_of_recordings, speakers, size=40)
+        probe = measures.probe_speakers(runs_of_recordings, speakers, size=40)
         assert probe["speaker_chance"] == 0.25
         assert bounds[0] <= probe["speaker_accuracy"] <= bounds[1]
 

@@ -17,8 +17,8 @@ from speechssl.units.storage import (
     encode_part,
     iterate_units,
     load_units,
-    part_name,
-    units_card,
+    name_part,
+    read_units_card,
 )
 
 from ..files import refused
@@ -44,8 +44,8 @@ def write_units(folder, *parts):
     listed = []
     for index, utterances in enumerate(parts):
         content = encode_part(make_part(utterances))
-        (folder / part_name(index)).write_bytes(content)
-        listed.append({"file": part_name(index), "hash": hash_bytes(content)})
+        (folder / name_part(index)).write_bytes(content)
+        listed.append({"file": name_part(index), "hash": hash_bytes(content)})
     write_json(folder / CARD, {"parts": listed})
     return folder
 
@@ -73,10 +73,10 @@ def test_pyarrow_reads_the_folder_as_one_table_of_plain_columns(tmp_path):
 
 
 def test_units_of_another_split_are_named(tmp_path):
-    refused("run `speechssl units extract`", units_card, tmp_path / "units/train")
+    refused("run `speechssl units extract`", read_units_card, tmp_path / "units/train")
     (tmp_path / "units/test").mkdir(parents=True)
     write_json(tmp_path / "units/test" / CARD, {})
-    refused("has those of test: give --split", units_card, tmp_path / "units/train")
+    refused("has those of test: give --split", read_units_card, tmp_path / "units/train")
 
 
 def test_a_corpus_is_read_in_order_and_part_by_part(tmp_path):

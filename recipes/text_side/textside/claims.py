@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from speechssl.results import Table, interval_text
-from speechssl.stats import mean_estimate
+from speechssl.results import Table, format_interval
+from speechssl.stats import average_estimates
 from textside import published as papers
 from textside.runs import DECIMALS, Run, estimate, group_runs, in_percent, is_share
 
@@ -148,10 +148,10 @@ def judge(claim: Claim, cells: Cells) -> tuple[int | str, ...] | None:
         return None
     metric = cells[tasks[0], claim.arm][0].metric
     digits = DECIMALS.get(metric, 1)
-    ours = in_percent(mean_estimate(scores), metric)
-    other = in_percent(mean_estimate(other_scores), metric)
-    gain = in_percent(mean_estimate(gains), metric)
-    text = interval_text(gain, "+", digits=digits)
+    ours = in_percent(average_estimates(scores), metric)
+    other = in_percent(average_estimates(other_scores), metric)
+    gain = in_percent(average_estimates(gains), metric)
+    text = format_interval(gain, "+", digits=digits)
     arms = claim.arm
     if claim.over:
         arms += f" against {claim.over}"

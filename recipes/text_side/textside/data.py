@@ -31,7 +31,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from speechssl.artifacts import hash_json, read_text
-from speechssl.checkpoints import checkpoint_folder
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.text.chinese import write_pinyin
@@ -286,9 +286,9 @@ def split_sentences(paragraph: str) -> list[str]:
 def load_vocabulary(name: str) -> PreTrainedTokenizerBase:
     """Load the tokeniser of a folder or hub id. Raises InputError where there is none, or none with
     [CLS] and [SEP]."""
-    source = str(checkpoint_folder(name, "text encoder"))
+    source = str(fetch_checkpoint(name, "text encoder"))
     tokenizer = read_tokenizer(source, "give a --tokenizer with tokenizer.json or a vocabulary")
-    special_tokens(tokenizer)
+    find_special_tokens(tokenizer)
     return tokenizer
 
 

@@ -30,9 +30,9 @@ from speechssl.text import choose_joiner
 from speechssl.textlm.encoders import load_text_encoder, longest_sequence
 from speechssl.textlm.layers import hook_layer, layers_of
 from speechssl.textlm.symbols import assign_tokens
-from speechssl.textlm.tokenizers import load_tokenizer, special_tokens
-from speechssl.timing import FrameGrid, units_of_interval
-from speechssl.units.storage import load_units, units_card
+from speechssl.textlm.tokenizers import find_special_tokens, load_tokenizer
+from speechssl.timing import FrameGrid, find_units
+from speechssl.units.storage import load_units, read_units_card
 from textside.data import Text, load_text, respell
 from textside.options import TwoLanguages
 
@@ -148,7 +148,7 @@ def cut_units(
     runs = load_units(units / SPLIT)
     find = make_finder(words)
     pieces: list[WordSequence] = []
-    grid = FrameGrid(**units_card(units / SPLIT)["grid"])
+    grid = FrameGrid(**read_units_card(units / SPLIT)["grid"])
     timed = [p for p in data.passages.values() if p.words and p.id in runs]
     if not timed:
         raise InputError(
@@ -164,7 +164,7 @@ def cut_units(
         for word, begin, end in find(join.join(w.text for w in passage.words)):
             first_word = passage.words[int(np.searchsorted(ends, begin, "right"))]
             last_word = passage.words[int(np.searchsorted(ends, end - 1, "right"))]
-            first, last = units_of_interval(grid, runs[passage.id], first_word.start, last_word.end)
+            first, last = find_units(grid, runs[passage.id], first_word.start, last_word.end)
             places.append((word, first, last + 1))
         pieces += _cut(tokens[runs[passage.id].units], places, longest)
     return pieces[:most]
@@ -197,7 +197,7 @@ class States:
 def pad_pieces(body: Body, sequences: Sequence[WordSequence]) -> tuple[torch.Tensor, torch.Tensor]:
     """Put pieces between [CLS] and [SEP] and pad them. Returns ids, mask (B, S), on the body's
     device."""
-    cls, sep, pad = special_tokens(body.tokenizer)
+    cls, sep, pad = find_special_tokens(body.tokenizer)
     framed = []  # ids, and their number: there is no second segment
     for ids, _ in sequences:
         framed.append((np.concatenate([[cls], ids, [sep]]), len(ids) + 2))
@@ -247,7 +247,7 @@ def read_languages(o: TwoLanguages) -> BilingualData:
     inputs: dict[str, Any] = {"texts": [text.hash for text in texts], "lexicon": hash_json(pairs)}
     if o.units is not None and o.second_units is not None:
         units = [o.units, o.second_units]
-        cards = [units_card(folder / SPLIT) for folder in units]
+        cards = [read_units_card(folder / SPLIT) for folder in units]
         inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
     def read_sequences(
@@ -264,7 +264,7 @@ def read_languages(o: TwoLanguages) -> BilingualData:
 
 def longest_piece(body: Body, length: int) -> int:
     """Return how many tokens of a piece fit beside its specials. length: of a sequence."""
-    longest = longest_sequence(body.encoder)
+    longest = count_positions(body.encoder)
     return (length if longest is None else min(length, longest)) - 2
 
 
@@ -279,6 +279,6 @@ def record_layers(encoder: nn.Module) -> Iterator[list[torch.Tensor]]:
         return hidden
 
     with ExitStack() as stack:
-        for layer in range(len(layers_of(encoder)) + 1):
+        for layer in range(len(find_layers(encoder)) + 1):
             stack.enter_context(hook_layer(encoder, layer, keep))
         yield states

@@ -15,8 +15,8 @@ import torch
 
 from speechssl.artifacts import read_json
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import longest_sequence
-from speechssl.units.storage import UtteranceUnits, iterate_units, units_card
+from speechssl.textlm.encoders import count_positions
+from speechssl.units.storage import UtteranceUnits, iterate_units, read_units_card
 from textside.objectives import CausalModel, load_causal, pad_sequences
 
 WHAT = "unit language model"  # on the card of a model
@@ -160,7 +160,7 @@ def load_unit_lm(folder: Path) -> UnitLm:
     card = read_json(folder / "card.json")
     loaded = load_causal(str(folder / "model"))
     length = int(card["options"]["length"])
-    positions = longest_sequence(loaded) or length
+    positions = count_positions(loaded) or length
     model = CausalModel(loaded).to("cuda" if torch.cuda.is_available() else "cpu")
     return UnitLm(model, int(card["K"]), positions, card, length)
 
@@ -168,7 +168,7 @@ def load_unit_lm(folder: Path) -> UnitLm:
 def read_utterances(units: Path, card: dict[str, Any]) -> list[UtteranceUnits]:
     """Read the recordings that have units. card: of a model. Raises InputError for units of another
     codebook than the model's."""
-    check_codebook(units_card(units), card, units)
+    check_codebook(read_units_card(units), card, units)
     return [u for u in iterate_units(units) if len(u.runs)]
 
 

@@ -35,11 +35,11 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, GPT2Config, PreTrainedModel
 
-from speechssl.checkpoints import checkpoint_folder
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import longest_sequence, make_encoder, shorten_error
+from speechssl.textlm.encoders import count_positions, make_encoder, shorten_error
 from speechssl.training import Batch
 from textside.data import Stream
 
@@ -352,7 +352,7 @@ TOLERANCE = 1e-4  # logits that differ by less are the same
 
 def load_causal(name: str) -> PreTrainedModel:
     """Load a language model, in training mode. Raises InputError where there is none."""
-    source = checkpoint_folder(name, KIND)
+    source = fetch_checkpoint(name, KIND)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, trust_remote_code=False
@@ -470,7 +470,7 @@ def check_length(
 ) -> None:
     """Raise InputError for sequences that are longer than the positions of a model, or shorter than
     `fewest`, which leaves nothing beside specials. symbols, name: for the message."""
-    longest = longest_sequence(model)
+    longest = count_positions(model)
     if length < fewest or (longest is not None and length > longest):
         raise InputError(
             f"sequences of {length} {symbols} do not fit into {name}; give a --length from "

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from speechssl.artifacts import hash_json, read_json, stage, write_json
+from speechssl.artifacts import begin_stage, hash_json, read_json, write_json
 from speechssl.checkpoints import hash_checkpoint
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
-from speechssl.options import TrainingOptions, settings
+from speechssl.options import TrainingOptions, select_settings
 from speechssl.results import HEAD, Row, append_rows
 from speechssl.stats import (
     CROSSED,
@@ -116,7 +116,7 @@ def keep_decisive(options: Any) -> dict[str, Any]:
                 decisive[name] = keep(value) if isinstance(value, dict) else value
         return decisive
 
-    return keep(settings(options))
+    return keep(select_settings(options))
 
 
 def run_once(
@@ -129,7 +129,7 @@ def run_once(
 
     Raises InputError where the folder was made from other inputs or options.
     """
-    with stage(folder, inputs, options) as step:
+    with begin_stage(folder, inputs, options) as step:
         return dict(step.card) if step.done else step.finish(make())
 
 

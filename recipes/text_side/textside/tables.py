@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from speechssl.artifacts import read_json
-from speechssl.results import Table, drawn_sentence, interval_text
-from speechssl.stats import FEWEST, Estimate, mean_estimate, mean_interval
+from speechssl.results import Table, describe_drawn, format_interval
+from speechssl.stats import FEWEST, Estimate, average_estimates, estimate_mean
 from textside import published as papers
 from textside.runs import (
     DECIMALS,
@@ -70,7 +70,7 @@ def estimate_gains(runs: Sequence[Run], baseline: str = "") -> Gains:
     tasks = list(dict.fromkeys(task for task, _ in gains if not papers.has_own_table(task)))
     for arm in dict.fromkeys(arm for _, arm in gains):
         if len(tasks) > 1 and all((task, arm) in gains for task in tasks):
-            gains[papers.MEAN, arm] = mean_estimate([gains[task, arm] for task in tasks])
+            gains[papers.MEAN, arm] = average_estimates([gains[task, arm] for task in tasks])
     metrics = {run.task: run.metric for run in runs}
     notes = tuple(dict.fromkeys(run.note for run in runs if run.note and not run.symbols))
     symbols = {run.task: run.note for run in runs if run.symbols}
@@ -81,7 +81,7 @@ def estimate_gains(runs: Sequence[Run], baseline: str = "") -> Gains:
 def make_note(cells: Cells, tasks: Sequence[str], *sentences: str) -> str:
     """Return a note: what the bootstrap draws for the intervals of these tasks, and sentences that
     are not empty."""
-    drawn = drawn_sentence((t, e.unit, e.groups) for (t, _), e in cells.items() if t in tasks)
+    drawn = describe_drawn((t, e.unit, e.groups) for (t, _), e in cells.items() if t in tasks)
     return " ".join(filter(None, [drawn, *sentences]))
 
 
@@ -186,7 +186,7 @@ def make_depth_table(runs: Sequence[Run]) -> list[Table]:
         for group in groups.values():
             parts = [r.select(group) for r in cells["listops", arm] if set(group) <= set(r.items)]
             found = estimate(parts).interval.percent if parts else None
-            row.append(interval_text(found))
+            row.append(format_interval(found))
         rows.append(tuple(row))
     heads = (f"{name} ({len(group)} expressions)" for name, group in groups.items())
     note = "Percent. Depth: how many operators lie around a digit at most."
@@ -302,7 +302,7 @@ def average_steps(values: Sequence[int | None], sign: str = "") -> str:
     reached = [n for n in values if n is not None]
     if not reached or len(reached) < len(values):
         return "–"
-    return interval_text(mean_interval(reached), sign, digits=0)
+    return format_interval(estimate_mean(reached), sign, digits=0)
 
 
 # ---- units, surfaces, languages
@@ -429,7 +429,7 @@ def make_zero_shot_table(scored: Gains, matches: Cells) -> list[Table]:
         row = [name, shift or None]
         for task in ("text-qa", *others):
             found = scored.scores.get((task, arm))
-            text = interval_text(found.interval.percent if found else None)
+            text = format_interval(found.interval.percent if found else None)
             if (task, arm) in matches:
                 text += f" (EM {100 * matches[task, arm].value:.1f})"
             row.append(text)

@@ -32,7 +32,7 @@ from torch.nn.functional import pad, softplus
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
-from speechssl.encoders.hubert import before_end
+from speechssl.encoders.hubert import mask_lengths
 from speechssl.superb.data import (
     Batch,
     Featurizer,
@@ -76,7 +76,7 @@ def permutation_free_loss(logits: Tensor, truth: Tensor, lengths: Tensor) -> Ten
     """
     outputs = logits.shape[2]
     lengths = lengths.to(logits.device)
-    real = before_end(lengths, logits.shape[1])[..., None]
+    real = mask_lengths(lengths, logits.shape[1])[..., None]
     logits, truth = logits.masked_fill(~real, 0), truth.masked_fill(~real, 0)
     truth = pad(truth, (0, max(0, outputs - truth.shape[2])))
     # The cross-entropy of logit x and target y is softplus(x) - x y.
@@ -174,7 +174,9 @@ def mark_active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> T
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
     for turn in turns:
-        first, last = np.searchsorted(middles, [grid.sample(turn.start), grid.sample(turn.end)])
+        first, last = np.searchsorted(
+            middles, [grid.find_sample(turn.start), grid.find_sample(turn.end)]
+        )
         active[first:last, names.index(turn.speaker)] = 1
     return torch.from_numpy(active)
 
@@ -190,13 +192,13 @@ def list_active_intervals(
     change = np.diff(np.r_[False, active, False].astype(int))
     starts = np.flatnonzero(change == 1).tolist()
     ends = np.flatnonzero(change == -1).tolist()
-    shortest = grid.samples_for(len(active)) / grid.sample_rate
-    longest = grid.samples_for(len(active) + 1) / grid.sample_rate
+    shortest = grid.count_samples(len(active)) / grid.sample_rate
+    longest = grid.count_samples(len(active) + 1) / grid.sample_rate
     end_of_recording = min(max(seconds, shortest), longest)
     intervals = []
     for start, end in zip(starts, ends, strict=True):
-        end_seconds = end_of_recording if end == len(active) else grid.seconds(end)
-        intervals.append((grid.seconds(start), end_seconds))
+        end_seconds = end_of_recording if end == len(active) else grid.find_start(end)
+        intervals.append((grid.find_start(start), end_seconds))
     return intervals
 
 

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence, pad_se
 
 from speechssl.audio import SAMPLE_RATE, read_audio
 from speechssl.data.superb import Utterance, UtteranceSet
-from speechssl.encoders.hubert import before_end
+from speechssl.encoders.hubert import mask_lengths
 from speechssl.errors import InputError, MissingExtra
 from speechssl.stats import Interval
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, measure_rate
@@ -132,7 +132,7 @@ def fit_frames(features: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -
     longest = int(frames.max())
     features = pad(features, (0, 0, 0, max(longest - features.shape[1], 0)))[:, :longest]
     counts = torch.minimum(lengths * repeat, frames).to(features.device)
-    return features.masked_fill(~before_end(counts, longest)[..., None], 0)
+    return features.masked_fill(~mask_lengths(counts, longest)[..., None], 0)
 
 
 def apply_masks(masks: Tensor, mixture: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, group_reco
 from speechssl.encoders.encoder import single_threaded
 from speechssl.encoders.hubert import before_end
 from speechssl.errors import InputError
-from speechssl.stats import BootstrapUnits, Interval, draw_counts, interval_ends, mean_interval
+from speechssl.stats import BootstrapUnits, Interval, draw_counts, estimate_ends, estimate_mean
 from speechssl.superb.data import HeadEvaluation
 
 # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
@@ -134,7 +134,7 @@ class SpokenTerms:
         longest = max((states.shape[1] for states in query_states), default=1)
         block_frames = min(BLOCK // mean.numel(), PAIRS // longest)
         lengths = [frames[documents[i].id] for i in columns]
-        with single_threaded(workers) as pool:
+        with open_pool(workers) as pool:
             for block in _yield_blocks(columns, lengths, block_frames):
                 document_states = [normalise_states(documents[i].id) for i in block]
                 for layer in range(len(layers)):
@@ -196,7 +196,7 @@ def stack_documents(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     with zeros after the end of a document. Return them with (B, T) bool, true after the end."""
     frames = pad_sequence([normalize(x.float(), dim=1) for x in documents], batch_first=True)
     lengths = torch.tensor([len(x) for x in documents])
-    return frames, ~before_end(lengths, frames.shape[1])
+    return frames, ~mask_lengths(lengths, frames.shape[1])
 
 
 def compute_subsequence_costs(query: Tensor, frames: Tensor, beyond: Tensor) -> Tensor:
@@ -286,5 +286,5 @@ def estimate_mtwv(values: np.ndarray, units: BootstrapUnits, resamples: int) -> 
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     mtwv = compute_mtwv(values)
     # without any detection the value is 0
-    ends = interval_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
+    ends = estimate_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
     return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))

@@ -310,6 +310,6 @@ def estimate_verification_intervals(
     curve = ErrorCurve.from_scores(scores, same)
     intervals = []
     for value, resampled in ((curve.eer, eers), (curve.min_dcf, costs)):
-        ends = interval_ends(float(value), np.concatenate(resampled), groups, bounds=(0.0, 1.0))
+        ends = estimate_ends(float(value), np.concatenate(resampled), groups, bounds=(0.0, 1.0))
         intervals.append(Interval(float(value), *ends, len(scores), drawn=drawn, groups=groups))
     return intervals[0], intervals[1]

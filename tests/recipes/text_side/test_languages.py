@@ -18,13 +18,13 @@ from align import Align, align, compute_chance, reciprocal_ranks
 from gains import Gains, make_tables
 from pretrain import PretrainText, pretrain_text
 from speechssl.artifacts import read_json
-from speechssl.data.records import data_hash
+from speechssl.data.records import hash_data
 from speechssl.errors import InputError
 from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.textlm.encoders import load_text_encoder
-from speechssl.textlm.layers import hook_layer, layers_of, load_shift
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.layers import find_layers, hook_layer, load_shift
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.timing import FrameGrid, RunLength
 from textside.data import load_text
 from textside.languages import (
@@ -136,9 +136,9 @@ def test_words_of_speech_are_the_units_between_their_times(mini_corpus, save_uni
     words = [["a", 0.0, 0.2], ["fire", 0.2, 0.4], ["fighter", 0.4, 0.8]]
     change_lines(root / "train/passages.jsonl", {"text": "a fire fighter", "words": words})
     grid = FrameGrid(sample_rate=16_000, hop=320, receptive=400)
-    frames = np.arange(grid.frames(16_000)) // 5  # a unit is 0.1 s
+    frames = np.arange(grid.count_frames(16_000)) // 5  # a unit is 0.1 s
     units = dict.fromkeys(("p0", "p1"), RunLength.of_frames(frames))
-    save_units(units, {"codebook": "b", "corpus": data_hash(root, "train")})
+    save_units(units, {"codebook": "b", "corpus": hash_data(root, "train")})
     tokens = 100 + np.arange(int(frames.max()) + 1)  # token 100 + k for unit k
     sequence, _ = cut_units(
         root, tmp_path / "units", ["fire fighter"], tokens=tokens, longest=50, most=9
@@ -157,7 +157,7 @@ def test_recorded_layers_are_those_that_transformers_returns(family, checkpoint)
     ids = torch.tensor([[5, 6, 7, 8]])
     with torch.inference_mode(), record_layers(encoder) as states:
         outputs = encoder(input_ids=ids, output_hidden_states=True)
-    assert len(states) == len(layers_of(encoder)) + 1
+    assert len(states) == len(find_layers(encoder)) + 1
     # behind the last layer some families have a norm
     for recorded, returned in zip(states, outputs.hidden_states[:-1], strict=False):
         assert torch.allclose(recorded, returned)
@@ -188,7 +188,7 @@ def test_states_of_words_are_means_over_their_occurrences(bilingual):
     first_ids, second_ids = np.array([6, 7, 8]), np.array([9, 6])
     sequences = [(first_ids, ((0, 0, 2),)), (second_ids, ((0, 1, 2),))]
     averaged = average_states(body, sequences, words=2, batch=2)
-    cls, sep, _ = special_tokens(body.tokenizer)
+    cls, sep, _ = find_special_tokens(body.tokenizer)
 
     def encode(ids):
         """Return the states (S, H) of the last layer for a sequence by itself."""

@@ -10,7 +10,7 @@ from sklearn.metrics import matthews_corrcoef
 
 from gains import Gains, make_tables
 from speechssl.results import read_rows
-from speechssl.stats import BootstrapUnits, paired_difference
+from speechssl.stats import BootstrapUnits, estimate_difference
 from textside.runs import compute_score, estimate, read_runs, score_columns, write_scores
 from textside.tables import (
     interpolate_score,
@@ -47,7 +47,7 @@ def test_the_interval_of_three_seeds_is_that_of_their_mean_item_by_item():
     baseline, better = rng.random((3, 60)) < 0.5, rng.random((3, 60)) < 0.8
     gain = estimate_gain(better, baseline)
     assert (gain.interval.drawn, gain.interval.groups) == ("item (about these 3 seeds)", 60)
-    of_means = paired_difference(better.mean(0), baseline.mean(0))
+    of_means = estimate_difference(better.mean(0), baseline.mean(0))
     low, high = of_means.interval.ends
     student_t = 2.001  # 97.5 % with 59 degrees of freedom
     assert gain.error == pytest.approx((high - low) / 2 / student_t, rel=0.02)

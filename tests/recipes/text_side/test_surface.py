@@ -13,7 +13,7 @@ from gains import Gains, make_tables
 from speechssl.artifacts import read_json
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
-from speechssl.data.records import data_hash, load_corpus
+from speechssl.data.records import hash_data, load_corpus
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import QaOptions, TrainDual
 from speechssl.dual.train import train_dual
@@ -63,9 +63,9 @@ def corpus(mini_corpus, save_units):
     for record in data.records:
         frames = np.repeat(rng.integers(0, 6, 200), 3)
         units[record.id] = RunLength.of_frames(
-            frames[: GRID.frames(round(record.seconds * 16_000))]
+            frames[: GRID.count_frames(round(record.seconds * 16_000))]
         )
-    save_units(units, {"codebook": "b", "precision": "fp32", "corpus": data_hash(root, "train")})
+    save_units(units, {"codebook": "b", "precision": "fp32", "corpus": hash_data(root, "train")})
     return root
 
 

@@ -17,7 +17,7 @@ from speechssl.options import TrainingOptions
 from speechssl.results import read_rows
 from speechssl.synth.synthesisers import pronounce
 from speechssl.timing import RunLength
-from speechssl.units.storage import Part, UtteranceUnits, encode_part, part_name
+from speechssl.units.storage import Part, UtteranceUnits, encode_part, name_part
 from spoken_words import (
     KINDS,
     SpokenWord,
@@ -222,8 +222,8 @@ def word_units(save_units, tmp_path):
     for word, units in spoken:
         utterances.append(UtteranceUnits(word.id, 1.0, RunLength(units, np.ones(3, int)), ""))
     content = encode_part(Part(utterances, {}))
-    (folder / part_name(0)).write_bytes(content)
-    parts = [{"file": part_name(0), "hash": hash_bytes(content)}]
+    (folder / name_part(0)).write_bytes(content)
+    parts = [{"file": name_part(0), "hash": hash_bytes(content)}]
     card = read_json(tmp_path / "units/train/_card.json")
     write_json(folder / "_card.json", card | {"parts": parts})
     return folder

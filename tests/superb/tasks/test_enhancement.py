@@ -74,7 +74,7 @@ def make_batch(task, split="train"):
     """Make a batch of a split, with random hidden states (B, 3, T, 5)."""
     utterances = task.data.splits[split]
     waves = tuple(read(task.data.path(u)) for u in utterances)
-    lengths = torch.tensor([task.grid.frames(len(wave)) for wave in waves])
+    lengths = torch.tensor([task.grid.count_frames(len(wave)) for wave in waves])
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(len(utterances), 3, int(lengths.max()), 5, generator=generator)
     for row, n in zip(states, lengths, strict=True):
