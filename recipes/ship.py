@@ -38,7 +38,7 @@ from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import dequantise, quantise
-from speechssl.results import condition_name, read_rows
+from speechssl.results import name_condition, read_rows
 
 LIMIT = 45.0  # MB
 # of text-qa's 30,522 tokens; the others would be 8 MB of rare English words, names and other
@@ -240,7 +240,7 @@ def add_scores(out: Path, folders: list[str]) -> None:
     for folder in folders:
         synthesiser, _, path = folder.rpartition("=")
         for row in read_rows(Path(path) / "results.jsonl"):
-            condition = condition_name(row.condition, row.snr_db)
+            condition = name_condition(row.condition, row.snr_db)
             if synthesiser:
                 condition = synthesiser if condition == "clean" else f"{synthesiser}, {condition}"
             rows.append((row, condition))

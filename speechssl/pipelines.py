@@ -34,7 +34,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
 from speechssl.cascade.readers import find_reader
 from speechssl.cascade.system import SIMULATED, TEXT_SYSTEMS, CascadeSystem, split_into_words
-from speechssl.checkpoints import DEFAULT, checkpoint_folder, model_folder
+from speechssl.checkpoints import DEFAULT, fetch_checkpoint, model_folder
 from speechssl.dual.system import DualSystem, TimedAnswer, load_dual
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
@@ -42,9 +42,9 @@ from speechssl.errors import InputError
 from speechssl.eval.options import Qa
 from speechssl.options import find_shipped
 from speechssl.results import Row, read_rows
-from speechssl.systems import System, default_systems, load_systems, parse_system
+from speechssl.systems import System, choose_default_systems, load_systems, parse_system
 from speechssl.text import find_language
-from speechssl.timing import RunLength, interval_of_units
+from speechssl.timing import RunLength, find_interval
 from speechssl.units.codebook import Codebook, load_codebook
 from speechssl.units.features import make_extractor
 
@@ -310,7 +310,7 @@ class QA:
         """Ask the systems one question. passages: name of the system -> encoded passage."""
         if isinstance(query, str):
             words = split_into_words(query, self.language)
-            questions = {s.name: words for s in self._cascades()}
+            questions = {s.name: words for s in self._list_cascades()}
         else:
             questions = self._encode(query, "the question")
         details: dict[str, Detail] = {}

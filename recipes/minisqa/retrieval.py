@@ -54,8 +54,8 @@ from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import normalise, split_tokens
 from speechssl.text.tfidf import NGRAM, Terms, list_ngrams, tfidf
-from speechssl.textlm.encoders import load_text_encoder, longest_sequence
-from speechssl.textlm.tokenizers import special_tokens
+from speechssl.textlm.encoders import count_positions, load_text_encoder
+from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import UnitExtractor, make_extractor
@@ -291,7 +291,7 @@ def load_source(
         if source == TAUGHT:  # smooths and joins units as its reader was trained
             folder = models / TAUGHT
             extractor = adapt_extractor(folder, read_json(folder / "card.json"), extractor)
-        encode = remember_last(extractor.units)
+        encode = remember_last(extractor.extract)
         return Source(source, lambda _, samples: encode(samples), extractor.card)
     recogniser = load_recogniser(models, source, encoder, language)
     transcribe = remember_last(recogniser.transcribe)

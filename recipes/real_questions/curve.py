@@ -27,7 +27,7 @@ from speechssl.data.records import load_corpus, read_synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
 from speechssl.report.figures import add_legend, choose_line_style, make_axes
-from speechssl.results import MUTED, Table, drawn_sentence, interval_text, save_figure
+from speechssl.results import MUTED, Table, describe_drawn, format_interval, save_figure
 from speechssl.stats import Estimate, Interval, ItemScore, combine_estimates, resample_cells
 
 # FF1 is predicted for so many times all questions; 10: about SQuAD's training set (87,599 : 7,649)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tables import PUBLISHED_WER, read_clean_rows
 
-from speechssl.artifacts import read_json, replacing
+from speechssl.artifacts import read_json, replace_file
 from speechssl.report.figures import PALETTE, make_axes
 from speechssl.results import Row
 

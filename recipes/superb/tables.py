@@ -30,7 +30,7 @@ def main(exp: Path) -> None:
             columns = ("task", "encoder", "times faster")
             title = "From the cache, over the encoder in the loop"
             tables.append(Table(title, columns, tuple(ratios)))
-        print(f"\n## {folder}\n\n{markdown(tables)}")
+        print(f"\n## {folder}\n\n{format_markdown(tables)}")
 
 
 if __name__ == "__main__":

@@ -206,9 +206,9 @@ def begin_task(
     if assignment != OWN:
         body, table = embed_symbols(encoder, tokenizer, count, assignment, seed)
     elif vocabulary:
-        token_ids = [*find_tokens(tokenizer, vocabulary), *special_tokens(tokenizer)]
+        token_ids = [*find_tokens(tokenizer, vocabulary), *find_special_tokens(tokenizer)]
         table = nn.Embedding.from_pretrained(rows[token_ids], freeze=False)
-    cls, sep, pad = special_ids(count) if vocabulary else special_tokens(tokenizer)
+    cls, sep, pad = list_specials(count) if vocabulary else find_special_tokens(tokenizer)
     index = {symbol: i for i, symbol in enumerate(vocabulary)}
 
     def encode(e: TaskExample) -> WordSequence:

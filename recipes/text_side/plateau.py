@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.cli import script
-from speechssl.data.records import data_hash, load_corpus, passage_units, read_synthetic_note
+from speechssl.data.records import choose_groups, hash_data, load_corpus, read_synthetic_note
 from speechssl.dual.data import ExampleBatches, make_unit_examples, read_unit_source
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions

@@ -187,7 +187,7 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
         training = replace(options.training, seed=seed)
         options = replace(options, training=training)
         untrained, _ = make_untrained_model(load_corpus(corpus, options.split), options)
-    add_modules(untrained.encoder, added_modules(model.encoder))
+    add_modules(untrained.encoder, find_added_modules(model.encoder))
     return drop_pooler(untrained.state_dict())
 
 

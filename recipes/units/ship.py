@@ -46,7 +46,7 @@ def read_scores(path: Path) -> dict[str, Any]:
 
 
 def save_weights(state: dict[str, torch.Tensor], encoder: Path) -> None:
-    with replacing(encoder / "model.safetensors") as temporary:
+    with replace_file(encoder / "model.safetensors") as temporary:
         save_file(state, temporary, {"format": "pt"})
 
 
@@ -84,7 +84,7 @@ def main(exp: Path, arm: str, book: str, out: Path, config: str) -> None:
         shutil.copyfile(source / name, encoder / name)
     weights = dequantise(load_file(source / "model.safetensors"))
     save_weights(quantise(weights, kernels=True), encoder)
-    card = read_json(encoder / "card.json") | {"files": file_hashes(encoder)}
+    card = read_json(encoder / "card.json") | {"files": hash_folder(encoder)}
     write_json(encoder / "card.json", card | facts | {"corpus": corpus})
     rounded = load_encoder(encoder).hash
     for name, labels in {"words": book, "units": "known"}.items():

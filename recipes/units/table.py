@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_json
-from speechssl.results import Table, condition_name, interval_text, read_rows
+from speechssl.results import Table, format_interval, name_condition, read_rows
 
 # beginning of an arm's name -> whether words or phones were used in its training, or in that of the
 # encoder that it started from; the first pattern counts
@@ -117,7 +117,7 @@ def make_answers_table(exp: Path) -> Table:
         for row in read_rows(path):
             if row.metric != "ff1":
                 continue
-            name = condition_name(row.condition, row.snr_db)
+            name = name_condition(row.condition, row.snr_db)
             if path.parent.parent.name == "answers-festival":
                 name = "festival"
             answers[path.parent.name][name] = format_interval(row)

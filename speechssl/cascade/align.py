@@ -194,7 +194,7 @@ class CtcAligner:
             best, likeliest = (values.numpy() for values in scores.max(-1))
             differs = np.r_[True, likeliest[1:] != likeliest[:-1]]  # from the frame before
             is_onset = (likeliest != self.blank) & differs
-            edges = [start / SAMPLE_RATE + self.grid.seconds(t) for t in range(len(scores) + 1)]
+            edges = [start / SAMPLE_RATE + self.grid.find_start(t) for t in range(len(scores) + 1)]
             edges[-1] = min(edges[-1], end / SAMPLE_RATE)
             pieces.append(_PieceFrames(best, is_onset, np.array(edges[:-1]), np.array(edges[1:])))
             # a star stands for any symbol, and for silence at a price

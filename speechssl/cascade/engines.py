@@ -31,9 +31,9 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_pauses
 from speechssl.cascade.model import find_greedy_spans, join_symbols
-from speechssl.checkpoints import checkpoint_folder, hash_checkpoint
+from speechssl.checkpoints import fetch_checkpoint, hash_checkpoint
 from speechssl.dual.system import choose_device
-from speechssl.errors import InputError, first_line
+from speechssl.errors import InputError, cut_error
 from speechssl.text import choose_joiner, find_language
 from speechssl.textlm.encoders import check_missing
 from speechssl.timing import FrameGrid

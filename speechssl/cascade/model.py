@@ -381,7 +381,7 @@ class CtcRecogniser:
     def compute_log_probs(self, samples: np.ndarray) -> Tensor:
         """Compute log-probabilities (T, V) of samples (N,), on the CPU; T is by the encoder's
         grid."""
-        if self.encoder.grid.frames(len(samples)) == 0:
+        if self.encoder.grid.count_frames(len(samples)) == 0:
             return torch.zeros(0, len(self.vocabulary))
         if self.layer is None:
             return self.compute_head_log_probs(self.encoder.hidden_states(samples))

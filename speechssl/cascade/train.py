@@ -26,8 +26,8 @@ from speechssl.data.records import (
     Corpus,
     Span,
     collect_data_facts,
-    corpus_card,
     load_corpus,
+    read_corpus_card,
     take_first_passages,
 )
 from speechssl.dual.train import STEPS, describe_run, hash_splits, load_held_out, sample_items
@@ -36,9 +36,9 @@ from speechssl.encoders.load import load_encoder
 from speechssl.encoders.store import FeatureStore, store_features
 from speechssl.errors import InputError
 from speechssl.metrics import word_error_rate
-from speechssl.options import EvalOptions, settings
+from speechssl.options import EvalOptions, select_settings
 from speechssl.text import find_language, name_error_metric
-from speechssl.textlm.encoders import licences
+from speechssl.textlm.encoders import collect_licences
 from speechssl.timing import FrameGrid
 from speechssl.training import Batch, Evaluation, check_share, fit, write_by_main
 
@@ -105,7 +105,7 @@ def fit_ctc(o: TrainCtc, encoder: SpeechEncoder) -> CtcRecogniser:
             "training": result,
             "corpus": read_corpus_card(o.corpus),
         }
-        facts |= licences(o.corpus) | collect_data_facts(inputs)
+        facts |= collect_licences(o.corpus) | collect_data_facts(inputs)
         write_by_main(recogniser.save, o.out, facts)
         write_by_main(shutil.rmtree, folder)
         return recogniser

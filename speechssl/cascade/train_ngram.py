@@ -27,7 +27,13 @@ from speechssl.cascade.model import CtcRecogniser, CtcVocabulary, decode_greedil
 from speechssl.cascade.ngrams import NgramModel, load_ngrams, save_ngrams, train_ngram
 from speechssl.cascade.options import TrainNgram
 from speechssl.cascade.train import find_recorded_texts
-from speechssl.data.records import Corpus, corpus_card, data_hash, load_corpus, take_first_passages
+from speechssl.data.records import (
+    Corpus,
+    hash_data,
+    load_corpus,
+    read_corpus_card,
+    take_first_passages,
+)
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate

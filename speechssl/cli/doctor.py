@@ -97,7 +97,7 @@ def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
         if why := explain_unmet(text):
             missing[name] = ("all verbs", f"pip install '{text}' ({why})")
     for extra, purpose in EXTRAS.items():
-        unmet = [f"'{text}'" for text in packages_of(extra) if explain_unmet(text)]
+        unmet = [f"'{text}'" for text in list_packages(extra) if explain_unmet(text)]
         if unmet:
             missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
     return versions, missing

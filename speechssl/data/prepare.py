@@ -40,10 +40,9 @@ from speechssl.artifacts import (
 from speechssl.audio import (
     SAMPLE_RATE,
     check_audio,
-    exact_duration,
     format_length,
+    measure_duration,
     read_audio,
-    read_duration,
     read_native,
     resample,
     write_flac,
@@ -323,7 +322,7 @@ def _write_take(out: Path, audio: str, paths: Sequence[Path]) -> Attached:
     file, which stays where it is."""
     try:
         if len(paths) == 1 and paths[0].suffix.lower() in STAYS:
-            return str(paths[0].resolve()), exact_duration(paths[0])
+            return str(paths[0].resolve()), measure_duration(paths[0])
         return audio, write_joined(paths, out / audio).samples / SAMPLE_RATE
     except InputError as error:
         return {"reason": UNUSABLE, "why": str(error)}

@@ -32,7 +32,7 @@ from speechssl.data.files import (
 )
 from speechssl.data.records import (
     check_inside,
-    data_hash,
+    hash_data,
     load_corpus,
     read_lines,
     take_first_passages,

@@ -315,7 +315,7 @@ def read_corpus_card(root: Path | str) -> dict[str, Any]:
 def read_synthetic_note(root: Path | str) -> str:
     """Read from the card of a corpus the sentence below tables which says that the corpus is partly
     synthetic, or invented; "" for other corpora."""
-    return write_synthetic_sentence(str(corpus_card(root).get("synthetic") or ""))
+    return write_synthetic_sentence(str(read_corpus_card(root).get("synthetic") or ""))
 
 
 def write_synthetic_sentence(note: str) -> str:
@@ -434,7 +434,7 @@ def find_voices(corpus: Corpus) -> dict[str, str]:
     """Return the speaker of every passage and question: id -> speaker. The speaker is "" where it
     is not known, and where it also occurs in the split `train` of the corpus."""
     training_voices = read_known_voices(corpus.root)
-    return {r.id: unknown_voice(r.speaker, training_voices) for r in corpus.records}
+    return {r.id: hide_voice(r.speaker, training_voices) for r in corpus.records}
 
 
 def read_known_voices(root: Path | str) -> frozenset[str]:
@@ -444,7 +444,7 @@ def read_known_voices(root: Path | str) -> frozenset[str]:
     training data (of the encoder, or of another corpus) are not counted, because cards name data
     and not speakers.
     """
-    return _read_speakers(Path(root) / "train", data_hash(root, "train"))
+    return _read_speakers(Path(root) / "train", hash_data(root, "train"))
 
 
 @lru_cache(8)

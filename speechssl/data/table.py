@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import hash_files, parse_json, stage
-from speechssl.audio import SAMPLE_RATE, as_recording, exact_duration, write_flac
+from speechssl.artifacts import begin_stage, hash_files, parse_json
+from speechssl.audio import SAMPLE_RATE, convert_samples, measure_duration, write_flac
 from speechssl.data.files import (
     decode_cell,
     detect_delimiter,
@@ -344,7 +344,7 @@ class RecordMaker:
                     f"{place} names {path}, which does not exist; paths are relative to {self.base}"
                 )
             try:
-                return str(path.resolve()), exact_duration(path)
+                return str(path.resolve()), measure_duration(path)
             except InputError as error:
                 return error
         where = f"{place}, audio"
@@ -352,7 +352,7 @@ class RecordMaker:
             if isinstance(cell, Mapping) and cell.get("bytes"):
                 samples = decode_cell(cell["bytes"], where)
             else:  # a dict, or the decoder of newer versions of `datasets`
-                samples = as_recording(cell["array"], int(cell["sampling_rate"]), where)
+                samples = convert_samples(cell["array"], int(cell["sampling_rate"]), where)
         except InputError as error:
             return error
         except (TypeError, KeyError, ValueError) as error:  # ValueError: ragged, or a rate of 0

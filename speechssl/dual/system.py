@@ -25,7 +25,7 @@ from speechssl.dual.data import Layout, Window, collate, cut_windows, list_codeb
 from speechssl.dual.model import load_reader
 from speechssl.errors import InputError
 from speechssl.text.tfidf import list_ngrams, tfidf
-from speechssl.timing import FrameGrid, RunLength, interval_of_units
+from speechssl.timing import FrameGrid, RunLength, find_interval
 from speechssl.units.features import UnitExtractor
 
 START_WEIGHT, END_WEIGHT = 0.4, 0.6  # of DUAL's reader

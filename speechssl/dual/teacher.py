@@ -30,12 +30,12 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from speechssl.artifacts import stage
+from speechssl.artifacts import begin_stage
 from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    data_hash,
+    hash_data,
     load_corpus,
     take_first_passages,
 )

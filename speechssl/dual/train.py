@@ -27,10 +27,10 @@ from speechssl.data.records import (
     Corpus,
     Question,
     collect_data_facts,
-    corpus_card,
-    data_hash,
+    hash_data,
     hash_questions,
     load_corpus,
+    read_corpus_card,
     take_first_passages,
 )
 from speechssl.dual.data import (
@@ -351,7 +351,11 @@ def collect_reader_facts(
         "corpus": read_corpus_card(o.corpus),
         "start": read_weights_hash(start),
     }
-    return facts | licences(o.corpus, text_encoder, start) | collect_data_facts(made_from, start)
+    return (
+        facts
+        | collect_licences(o.corpus, text_encoder, start)
+        | collect_data_facts(made_from, start)
+    )
 
 
 # ---- evaluation on held-out items while a model is trained

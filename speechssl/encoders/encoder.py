@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from speechssl.audio import HOT_PEAK, LONG, collect, in_blocks
+from speechssl.audio import HOT_PEAK, LONG, collect, iterate_blocks
 from speechssl.encoders.hubert import TorchEngine
 from speechssl.errors import InputError
 from speechssl.timing import FrameGrid
@@ -188,7 +188,7 @@ class SpeechEncoder:
                     f"the samples are far beyond full scale (their RMS is {np.sqrt(square):.3g}); "
                     "give floats in [-1, 1], such as 16-bit integers divided by 32768"
                 )
-            return _tensor(samples)
+            return _view_as_tensor(samples)
         # as transformers' feature extractor does it
         scale = 1 / np.sqrt(max(square - mean**2, 0.0) + 1e-7)
         if len(samples) <= LONG:

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hold_output
 from speechssl.augment import Condition, parse_condition
 from speechssl.checkpoints import model_folder
-from speechssl.data.records import Corpus, corpus_card, load_corpus, take_first_passages
+from speechssl.data.records import Corpus, load_corpus, read_corpus_card, take_first_passages
 from speechssl.errors import InputError
 from speechssl.eval.conditions import check_conditions
 from speechssl.eval.encode import Recording
@@ -56,9 +56,9 @@ def evaluate_choice(o: Choice) -> list[dict[str, Any]]:
         folder = model_folder(o.models)
         setup = make_setup(o, name_models(folder), folder)
         append_results(o.out, evaluate_systems(systems, data, conditions, setup))
-        corpus_split = f"{corpus_card(o.corpus).get('corpus')} {o.split}"
+        corpus_split = f"{read_corpus_card(o.corpus).get('corpus')} {o.split}"
         texts = [make_results_table(o, conditions)]
-        texts += [table.text for table in published_tables([corpus_split])]
+        texts += [table.text for table in make_published_tables([corpus_split])]
         print("\n\n".join(texts))
         return list_rows(o.out)
 

@@ -203,7 +203,7 @@ def freeze_mixtures(
     """
     card = path.with_suffix(".card.json")
     files = [[name, measure_file(file)] for name, file in recordings.items()]
-    noise = [[c.text, [list(source) for source in distorter.sources(c)]] for c in conditions]
+    noise = [[c.text, [list(source) for source in distorter.list_sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
     has_manifest = path.is_file() and card.is_file()
     if not has_manifest or read_json(card)["made_from"] != made_from:

@@ -247,7 +247,7 @@ def average_settings(grid: Grid, encoder: str, settings: Sequence[Setting]) -> d
     for task, setting in pairs:
         if grid.measure_loss(task, grid.baseline, setting).value <= 0 and task not in unhurt:
             unhurt.append(task)
-    loss = mean_estimate([grid.measure_loss(t, encoder, s) for t, s in pairs])
+    loss = average_estimates([grid.measure_loss(t, encoder, s) for t, s in pairs])
     values: dict[str, Any] = {
         "encoder": encoder,
         "group": settings[0].group,
@@ -378,7 +378,7 @@ def _make_score_table(
     for task, encoder in lines:
         if encoder != grid.baseline and grid.has(task, grid.baseline):
             for column, settings in columns.items():
-                gain = mean_estimate([grid.measure_gain(task, encoder, s) for s in settings])
+                gain = average_estimates([grid.measure_gain(task, encoder, s) for s in settings])
                 tests[task, encoder, column] = gain.p_value
     adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
     rows = []

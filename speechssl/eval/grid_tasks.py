@@ -27,11 +27,11 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    data_hash,
+    find_voices,
+    hash_data,
     load_corpus,
     read_known_voices,
     take_first_passages,
-    voices_of,
 )
 from speechssl.data.superb import RECORDING, LabelledSet, list_unknown_speakers, load_labelled
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder

@@ -30,8 +30,7 @@ from speechssl.data.records import (
     find_voices,
     hash_questions,
     list_training_hashes,
-    passage_units,
-    voices_of,
+    read_corpus_card,
 )
 from speechssl.eval.predict import Rows, write_items
 from speechssl.metrics import (
@@ -43,7 +42,7 @@ from speechssl.metrics import (
     word_error_rate,
 )
 from speechssl.results import SEEN
-from speechssl.stats import Interval, mean_interval, ratio_interval
+from speechssl.stats import Interval, estimate_mean, estimate_ratio
 from speechssl.text import ANSWERS_ONLY, find_language, name_error_metric, split_answer_tokens
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ def measure_scores(
     seed: int,
 ) -> dict[str, Interval]:
     """Measure the value of every metric with its 95 % bootstrap interval, which draws the units of
-    `passage_units`.
+    `choose_groups`.
 
     scored: scores of questions, with `id`, `passage` and the metrics. A metric is the mean over the
     questions that have it. Systems with transcripts also have the WER (zh: CER) over the passages
@@ -237,8 +236,8 @@ def measure_scores(
     has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
     if transcripts and has_rules:
         errors = count_word_errors(passages, transcripts)
-        units = passage_units(corpus, [p.id for p in passages])
-        rate = ratio_interval(errors.errors, errors.words, units, seed)
+        units = choose_groups(corpus, [p.id for p in passages])
+        rate = estimate_ratio(errors.errors, errors.words, units, seed)
         values[name_error_metric(passages[0].language)] = rate
     return values
 

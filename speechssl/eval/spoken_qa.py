@@ -25,7 +25,7 @@ from speechssl.data.records import (
     Corpus,
     Passage,
     Question,
-    data_hash,
+    hash_data,
     load_corpus,
     read_synthetic_note,
     take_first_passages,
@@ -299,7 +299,7 @@ def run_evaluation(o: Qa) -> str:
 def _evaluate_models(o: Qa, folder: Path) -> str:
     """Evaluate the systems of a folder of models, and return the table."""
     conditions = [parse_condition(c) for c in o.conditions]
-    names = o.systems or default_systems(folder)
+    names = o.systems or choose_default_systems(folder)
     data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
     check_answerable(data)  # before models are loaded
     if "cascade-given" in names and not any(r.transcript for r in data.records):
@@ -342,8 +342,8 @@ def append_results(out: Path, rows: Sequence[Row]) -> None:
 
 def make_results_table(o: Conditions, conditions: Sequence[Condition]) -> str:
     """Make the table of everything in `o.out`/results.jsonl, with notes on the data."""
-    table = results_table(read_rows(o.out / "results.jsonl"))
-    noise = snr_note(o.snr_over) if any(c.noisy for c in conditions) else ""
+    table = format_results(read_rows(o.out / "results.jsonl"))
+    noise = describe_snr(o.snr_over) if any(c.noisy for c in conditions) else ""
     return "\n\n".join(filter(None, [table, read_synthetic_note(o.corpus), noise]))
 
 

@@ -31,6 +31,7 @@ from speechssl.data.records import (
     Question,
     hash_data,
     load_corpus,
+    read_corpus_card,
     read_synthetic_note,
 )
 from speechssl.encoders.encoder import open_pool
@@ -507,7 +508,7 @@ class ExampleMaker:
             envelope=compute_envelope(passage_samples, max(FEWEST_POINTS, round(POINTS * seconds))),
             lanes=tuple(self.make_lanes(question, seconds)),
             condition=label_condition(
-                full_condition(self.condition.short, snr_over), self.condition.snr_db
+                name_full_condition(self.condition.short, snr_over), self.condition.snr_db
             ),
             badges=tuple(badges),
             strips=tuple(self.make_strips(passage, passage_samples)),

@@ -154,7 +154,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
         row = [system]
         for condition in conditions:
             estimate = compared.find_estimate(system, condition, metric)
-            row.append(interval_text(estimate.interval.percent if estimate else None))
+            row.append(format_interval(estimate.interval.percent if estimate else None))
         rows.append(tuple(row))
     n = next(iter(compared.estimates.values())).n
     items = f"{n} questions"
@@ -247,7 +247,7 @@ def serialise_compilation(compilation: Compilation) -> dict[str, Any]:
     compared = compilation.compared
     cells = []
     for (system, condition, metric), estimate in compared.estimates.items():
-        cell = {"system": system, "condition": condition_name(*condition), "metric": metric}
+        cell = {"system": system, "condition": name_condition(*condition), "metric": metric}
         cells.append(cell | _serialise_interval(estimate.interval))
     facts = ("corpus", "split", "data", "synthetic", "languages")
     return {name: compared.card.get(name) for name in facts} | {
@@ -265,7 +265,7 @@ def _serialise_test(test: PairedTest) -> dict[str, Any]:
     return {
         "first": test.first,
         "second": test.second,
-        "condition": condition_name(*test.condition),
+        "condition": name_condition(*test.condition),
         **_serialise_interval(test.difference.interval),
         "p_value": test.difference.p_value,
         "p_holm": test.p_holm,
@@ -354,7 +354,7 @@ def draw_crossings(
     those of this system, one for each family of cascades; None is returned where there are none."""
     if not crossings:
         return None
-    metric = metric_name(compared.metric)
+    metric = name_metric(compared.metric)
     with make_axes(1, 1, 3.9) as (figure, ((ax,),)):
         for slot, crossing in enumerate(crossings, 1):
             _plot_textless(ax, crossing)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from speechssl.report.scores import name_condition, write_decibels
-from speechssl.results import INK, PAPER, style_figures, unit
+from speechssl.results import INK, PAPER, name_unit, style_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,7 +24,7 @@ from speechssl.data.records import Corpus
 from speechssl.eval.compare import Scores
 from speechssl.eval.score import ERRORS
 from speechssl.report.scores import label_condition
-from speechssl.results import Table, full_condition
+from speechssl.results import Table, name_full_condition
 
 WIDTH, HEIGHT = 1000, 88  # of a waveform, in SVG units
 NARROWEST = 3.0  # least width of a region in SVG units, so that it can be seen and clicked
@@ -187,7 +187,7 @@ def list_predictions(
     rows = []
     for score, predicted in scored:
         answers = predicted["answers"]
-        name = full_condition(score.condition[0], score.card.get("snr_over"))
+        name = name_full_condition(score.condition[0], score.card.get("snr_over"))
         condition = label_condition(name, score.condition[1])
         gives_text = any(answer.get("text") for answer in answers.values())
         for question_id, line in score.lines.items():

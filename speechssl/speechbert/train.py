@@ -28,7 +28,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import (
     Corpus,
-    data_hash,
+    hash_data,
     load_corpus,
     take_first_passages,
 )
@@ -349,7 +349,7 @@ def fit_transfer(
             f"{other.name} has other frames than {encoder.name}, or no layer {before.layer} of "
             "their width; train SpeechBERT for it with `speechssl train speechbert`"
         )
-    after = encoder_features(other, before.layer, before.smooth)
+    after = make_features(other, before.layer, before.smooth)
     data = take_first_passages(load_corpus(o.corpus, o.options.split), o.options.passages)
     made_from = {
         "transferred_from": hash_json([card["weights"], card["words"]["weights"], before.card]),

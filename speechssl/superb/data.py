@@ -113,7 +113,7 @@ def measure_rate(
         value = scale * sum(values) / sum(sizes)
         return Interval(value, value, value, len(values), estimated=False)
     units = group_recordings(data, data.splits[split])
-    interval = ratio_interval(values, sizes, units, resamples=resamples)
+    interval = estimate_ratio(values, sizes, units, resamples=resamples)
     return interval.percent if scale == 100 else interval
 
 

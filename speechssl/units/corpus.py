@@ -41,7 +41,7 @@ from speechssl.artifacts import (
 from speechssl.audio import SAMPLE_RATE, format_length, read_audio, read_duration
 from speechssl.data.files import hash_recording
 from speechssl.data.recordings import Recording, describe_split, list_recordings
-from speechssl.encoders.encoder import single_threaded
+from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, make_printable, report_set_aside
 from speechssl.results import describe_range
 from speechssl.timing import RunLength

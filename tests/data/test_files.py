@@ -13,7 +13,7 @@ from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, writ
 from speechssl.data.files import make_safe_name, read_csv
 from speechssl.data.prepare import join, write_joined
 from speechssl.data.recordings import describe_split, list_recordings, sample_recordings
-from speechssl.data.records import data_hash
+from speechssl.data.records import hash_data
 
 from ..files import refused, untouched
 from ..test_audio import noise
@@ -114,7 +114,7 @@ def test_a_split_gives_passages_then_their_questions(mini_corpus):
     assert ids(root, "train", passages=2) == ["p0", "p1", "q0", "q1"]
     first = list_recordings(root, "train")[0]
     assert (first.path, first.seconds) == (root / "train/audio/p0.flac", 1.0)
-    card = {"corpus": data_hash(root, "train"), "split": "train", "passages": 2}
+    card = {"corpus": hash_data(root, "train"), "split": "train", "passages": 2}
     assert describe_split(root, "train", 2) == card
     refused("--split train", list_recordings, root)
     refused("no passages.jsonl.*train", list_recordings, root, "dev")

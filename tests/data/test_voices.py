@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet, group_recordings
-from speechssl.stats import FEWEST, BootstrapUnits, choose_units, ratio_interval, unknown_voice
+from speechssl.stats import FEWEST, BootstrapUnits, choose_units, estimate_ratio, hide_voice
 
 NAMES = st.sampled_from(["ann", "bob", "cleo", "dan", "eve", "fay", "gus", ""])
 

@@ -22,7 +22,7 @@ from speechssl.data.superb import (
     load_set,
     load_trials,
 )
-from speechssl.signal import active_level, rms_level
+from speechssl.signal import measure_active_level, measure_rms_level
 from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.synthesisers import Voice, speak
 

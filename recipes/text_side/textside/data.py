@@ -35,7 +35,7 @@ from speechssl.checkpoints import fetch_checkpoint
 from speechssl.data.records import load_corpus
 from speechssl.errors import InputError
 from speechssl.text.chinese import write_pinyin
-from speechssl.textlm.tokenizers import read_tokenizer, special_tokens
+from speechssl.textlm.tokenizers import find_special_tokens, read_tokenizer
 
 if TYPE_CHECKING:  # transformers takes seconds to import, here and below
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast

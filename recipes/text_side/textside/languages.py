@@ -27,8 +27,8 @@ from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
 from speechssl.synth.minisqa import load_lexicon
 from speechssl.text import choose_joiner
-from speechssl.textlm.encoders import load_text_encoder, longest_sequence
-from speechssl.textlm.layers import hook_layer, layers_of
+from speechssl.textlm.encoders import count_positions, load_text_encoder
+from speechssl.textlm.layers import find_layers, hook_layer
 from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import find_special_tokens, load_tokenizer
 from speechssl.timing import FrameGrid, find_units

@@ -54,7 +54,7 @@ class Gains:
             metric = self.metrics.get(task, "")
             digits = DECIMALS.get(metric, 1)
             interval = cell and in_percent(cell, metric)
-            texts.append(interval_text(interval, sign, digits=digits) if interval else None)
+            texts.append(format_interval(interval, sign, digits=digits) if interval else None)
         return texts if any(texts) else []
 
 

@@ -170,7 +170,7 @@ class Diarisation(Task):
 def mark_active_frames(turns: Sequence[Turn], grid: FrameGrid, frames: int) -> Tensor:
     """Mark by 1 in (T, R) where a speaker speaks in the middle of the hop that a frame owns; the
     rest is 0. Speakers are in the order of their names."""
-    middles = np.array([grid.first_sample(frame) for frame in range(frames)]) + grid.hop // 2
+    middles = np.array([grid.find_first_sample(frame) for frame in range(frames)]) + grid.hop // 2
     names = sorted({turn.speaker for turn in turns})
     active = np.zeros((frames, len(names)), np.float32)
     for turn in turns:

@@ -239,7 +239,7 @@ _recording = lru_cache(RECORDINGS)(read_audio)
 
 def mask_padding(values: Tensor, frames: Tensor) -> Tensor:
     """Set values (B, M, F, K) to zero beyond a recording's real frames. frames: (B,)."""
-    return values.masked_fill(~before_end(frames, values.shape[2])[:, None, :, None], 0)
+    return values.masked_fill(~mask_lengths(frames, values.shape[2])[:, None, :, None], 0)
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from torch.nn.functional import normalize, pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, group_recordings
-from speechssl.encoders.encoder import single_threaded
-from speechssl.encoders.hubert import before_end
+from speechssl.encoders.encoder import open_pool
+from speechssl.encoders.hubert import mask_lengths
 from speechssl.errors import InputError
 from speechssl.stats import BootstrapUnits, Interval, draw_counts, estimate_ends, estimate_mean
 from speechssl.superb.data import HeadEvaluation
@@ -92,7 +92,7 @@ class SpokenTerms:
         # a score of exactly 2 is no detection
         actual = compute_values_at(scores, truth, np.nextafter(DECISION, np.inf))
         mtwv = estimate_mtwv(compute_term_values(scores, truth), units, resamples)
-        atwv = mean_interval(actual, units, resamples=resamples)
+        atwv = estimate_mean(actual, units, resamples=resamples)
         return HeadEvaluation({"mtwv": mtwv.percent, "atwv": atwv.percent})
 
     def list_queries(self, split: str) -> list[Utterance]:

@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
 
 from speechssl.data.superb import Trial, UtteranceSet, group_recordings, load_trials
-from speechssl.encoders.hubert import before_end
+from speechssl.encoders.hubert import mask_lengths
 from speechssl.errors import InputError
-from speechssl.stats import Interval, draw_weights, interval_ends
+from speechssl.stats import Interval, draw_weights, estimate_ends
 from speechssl.superb.data import Batch, Featurizer, HeadEvaluation, Task, crop_randomly
 from speechssl.timing import FrameGrid
 
@@ -109,7 +109,7 @@ def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
     """Pool frames (B, E, T) to statistics (B, 2E): means and standard deviations (over T - 1) of
     the real frames. lengths: (B,), at least 2."""
-    real = before_end(lengths, frames.shape[2])[:, None]
+    real = mask_lengths(lengths, frames.shape[2])[:, None]
     frames = frames.masked_fill(~real, 0)
     mean = frames.sum(2) / lengths[:, None]
     squares = (frames - mean[..., None]).square().masked_fill(~real, 0).sum(2)
@@ -156,7 +156,9 @@ class Verification(Task):
     def loss(self, head: Any, batch: Batch) -> Tensor:
         """Return the loss of a random crop of every recording, in nats. Raises KeyError for a
         speaker who is not in the training data."""
-        batch, _ = crop_randomly(batch, max(1, self.grid.frames(self.grid.sample(self.crop))))
+        batch, _ = crop_randomly(
+            batch, max(1, self.grid.count_frames(self.grid.find_sample(self.crop)))
+        )
         numbers = [self._speakers[u.speaker] for u in batch.utterances]
         speakers = torch.tensor(numbers, device=batch.states.device)
         return head.loss(head(batch.states, batch.lengths), speakers)

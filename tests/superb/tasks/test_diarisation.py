@@ -50,7 +50,7 @@ def predict_perfectly(utterances):
     """Return predictions by id: 1 in the frames in which a speaker speaks, else 0."""
     predicted = {}
     for u in utterances:
-        frames = GRID.frames(GRID.sample(u.seconds))
+        frames = GRID.count_frames(GRID.find_sample(u.seconds))
         predicted[u.id] = mark_active_frames(u.turns, GRID, frames).numpy()
     return predicted
 
@@ -58,7 +58,9 @@ def predict_perfectly(utterances):
 @given(st.sampled_from(GRIDS), st.integers(1, 200), st.integers(0, 99))
 def test_frames_become_turns_and_turns_the_same_frames(grid, frames, seed):
     is_active = np.random.default_rng(seed).random(frames) < 0.5
-    intervals = list_active_intervals(is_active, grid, grid.samples_for(frames) / grid.sample_rate)
+    intervals = list_active_intervals(
+        is_active, grid, grid.count_samples(frames) / grid.sample_rate
+    )
     turns = [Turn("a", *interval) for interval in intervals]
     active = mark_active_frames(turns, grid, frames)
     assert active.shape == (frames, int(is_active.any()))
