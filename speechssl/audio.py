@@ -606,8 +606,8 @@ def _open_with_ffmpeg(path: Path) -> Iterator[soundfile.SoundFile]:
                 min_frames = max((seconds - CONTAINER_SLACK) * rate, 1)
         except (av.error.FFmpegError, OSError, ValueError, IndexError, TypeError) as error:
             raise InputError(
-                f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU or M4A "
-                "file"
+                f"cannot read {path} as audio; give a whole WAV, FLAC, MP3, OGG, AIFF, AU, M4A "
+                "or WebM file"
             ) from error
         if frames < min_frames or is_cut:
             raise InputError(CUT_OFF.format(path))

@@ -36,7 +36,10 @@ def find_musan(folder: Path) -> list[Path]:
     """Return the folders of MUSAN. Raises InputError for another folder, and where there is
     none."""
     if not folder.is_dir():
-        raise InputError(f"there is no folder {folder} of MUSAN; give its path (musan=FOLDER)")
+        raise InputError(
+            f"there is no folder {folder} of MUSAN; give its path (musan=FOLDER), or leave it out: "
+            "generated noise stands in"
+        )
     parts = [folder / part for part in MUSAN]
     lacking = [part.name for part in parts if not part.is_dir()]
     if lacking:

@@ -107,7 +107,10 @@ def align_corpus(o: Align) -> dict[str, Any]:
             write_aligned(o, data, aligner, source | settings)
     report = dict(read_json(o.out / "data_report.json"))
     print(format_report(report))
-    print(f"{o.out}: every item that was set aside is in set_aside.jsonl")
+    print(
+        f"{o.out}: what was set aside is in set_aside.jsonl; next: `speechssl units extract "
+        f"{o.out} people-en/encoder people-en/units.safetensors UNITS`"
+    )
     count_set_aside(count_set_aside_items(report))
     return report
 

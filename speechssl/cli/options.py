@@ -45,7 +45,8 @@ class AnswerQuestions:
 
     passage: Path = option(
         MISSING,
-        "recording of the passage: WAV, FLAC, MP3, OGG, M4A or WebM at any rate, of any length",
+        "recording of the passage: WAV, FLAC, MP3, OGG, AIFF, AU, M4A or WebM at any rate, of any "
+        "length",
     )
     question: tuple[str, ...] = option(MISSING, "recordings of questions, or their texts", least=1)
     systems: tuple[str, ...] | None = option(None, "systems to run, from those above", least=1)

@@ -115,7 +115,8 @@ def train_dual(o: TrainDual) -> None:
             save_trained(o.out, model, layout, card, data.questions, o.start)
     print(
         f"{o.out}: DUAL reader, assignment {o.assignment}{describe_run(o.out)}; next: `speechssl "
-        f"evaluate qa {o.corpus} OUT --encoder ENCODER --codebook CODEBOOK --dual {o.out}`"
+        f"evaluate qa {o.corpus} OUT --encoder ENCODER --codebook CODEBOOK --dual {o.out} "
+        f"--split {o.qa.evaluation.eval_split}`, with those that made the units"
     )
 
 

@@ -626,4 +626,5 @@ def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
     if not is_used.all() and is_main():
         short = f"{(~is_used).sum()} of {len(is_used)} recordings"
         crop = f"a crop of {seconds:g} s, the shortest"
-        tqdm.write(f"{short} are too short for {crop}", file=sys.stderr)
+        remedy = "a smaller --crop-seconds, or recordings joined, would train on them, too"
+        tqdm.write(f"{short} are too short for {crop}; {remedy}", file=sys.stderr)

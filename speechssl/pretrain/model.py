@@ -470,11 +470,9 @@ def load_pretraining(
             head.load_state_dict(trained_head.state_dict())
             reused.append(name)
     if is_main():
-        anew = "" if len(reused) == len(HEADS) else ", the others made anew"
-        tqdm.write(
-            f"{checkpoint.name}: {', '.join(reused) or 'no head'} of pre-training as trained{anew}",
-            file=sys.stderr,
-        )
+        made = [name for name in HEADS if name not in reused]
+        lacking = f"has no {', '.join(made)}; made anew" if made else "has them"
+        tqdm.write(f"{checkpoint.name}, heads of pre-training: it {lacking}", file=sys.stderr)
     return model
 
 

@@ -459,8 +459,8 @@ class ExampleMaker:
     drawable: Container[str] | None = None  # questions that may be drawn; None: all
 
     def draw(self, count: int, seed: int) -> list[ListeningExample]:
-        """Draw `count` questions at random, no two about one passage, of those that all systems
-        answered; systems that answered fewer questions than others do not count."""
+        """Draw `count` questions at random, of as many passages as possible, of those that all
+        systems answered; systems that answered fewer questions than others do not count."""
         if not self.scored:
             return []
         answered = [set(answers["answers"]) for _, answers in self.scored]
@@ -474,8 +474,9 @@ class ExampleMaker:
             if recorded and timed and drawable and question.id in common:
                 questions.append(question)
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
-        one_a_passage = {question.passage: question for question in questions}
-        drawn = list(one_a_passage.values())[:count]
+        of_passage = {question.passage: question for question in questions}
+        others = [question for question in questions if question not in of_passage.values()]
+        drawn = [*of_passage.values(), *others][:count]
         _, answers = self.scored[0]  # their card has the seed of the noise
         distorter = Distorter(answers.get("seed", 0), snr_over=answers.get("snr_over", ACTIVE))
         distorter.check(self.condition)

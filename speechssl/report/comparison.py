@@ -53,7 +53,7 @@ from speechssl.results import (
     name_condition,
     name_metric,
 )
-from speechssl.stats import Estimate, Interval
+from speechssl.stats import FEWEST, Estimate, Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,10 +166,14 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
     elif compared.without_metric:
         left_out = f" Left out, for they have none: {', '.join(compared.without_metric)}."
     units = describe_units(compared, metric)
-    note = (
-        f"Percent with 95 % intervals, which draw {units} for all systems together (those of "
-        f"`evaluate` are drawn anew and may differ in the last digits); {items}.{left_out}"
-    )
+    note = f"Percent, {items}.{left_out} "
+    if draws_enough(compared, metric):
+        note += (
+            f"95 % intervals draw {units} for all systems together (those of `evaluate` are drawn "
+            "anew and may differ in the last digits)."
+        )
+    else:
+        note += f"No intervals: {units}, fewer than {FEWEST}."
     return Table(title, ("system", *(name_condition(*c) for c in conditions)), tuple(rows), note)
 
 
@@ -183,10 +187,12 @@ def make_paired_table(compilation: Compilation) -> Table:
         difference = format_interval(test.difference.interval, "+")
         p_value, adjusted = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
         rows.append((test.first, test.second, condition, difference, p_value, adjusted))
+    intervals = ""
+    if draws_enough(compared, compared.metric):
+        intervals = f", with 95 % intervals by a paired bootstrap that draws {units}"
     note = (
-        "Points of the first over the second on the same questions, with 95 % intervals; paired "
-        f"bootstrap that draws {units}; p by changing their signs, two-sided; p (Holm) is adjusted "
-        "over all tests of this comparison."
+        f"Points of the first over the second on the same questions{intervals}; p by changing the "
+        f"signs of {units}, two-sided; p (Holm) is adjusted over all tests of this comparison."
     )
     if tests:  # with very few groups nothing can be significant
         family = tests[0].family
@@ -236,6 +242,12 @@ def describe_units(compared: Comparison, metric: str) -> str:
         if name == metric:
             return describe_range([estimate.groups], estimate.unit)
     return ""
+
+
+def draws_enough(compared: Comparison, metric: str) -> bool:
+    """Return whether there are units enough for intervals of a metric."""
+    estimates = compared.estimates.items()
+    return all(e.groups >= FEWEST for (_, _, name), e in estimates if name == metric)
 
 
 # ---- compare.json

@@ -437,9 +437,11 @@ def _measure_one(recording: Recording) -> Recording:
 
 def _make_shards(maker: ShardMaker, shards: Sequence[Shard], engine: Engine) -> list[ShardResult]:
     """Let the engine make the shards under a progress bar; return the results in their order."""
-    seconds = {shard.index: sum(r.seconds or 0 for r in shard.recordings) for shard in shards}
+    seconds = {}
+    for shard in shards:
+        seconds[shard.index] = math.ceil(sum(r.seconds or 0 for r in shard.recordings))
     results = []
-    with tqdm(desc="units", total=math.ceil(sum(seconds.values())), unit="s") as bar:
+    with tqdm(desc="units", total=sum(seconds.values()), unit="s") as bar:
         for result in engine(maker, shards):
             bar.update(seconds[result.index])
             results.append(result)

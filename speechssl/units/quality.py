@@ -62,7 +62,15 @@ LABELS = {  # measure -> what the terminal calls it
     "cluster_purity": "cluster purity",
     "pnmi": "PNMI",
     "oracle_ff1": "FF1 of the best span of units",
+    "abx_within": "ABX error within speakers, less is better",
+    "abx_across": "ABX error across speakers, less is better",
+    "speaker_accuracy": "speakers told by their units, less is better",
+    "speaker_chance": "the same by chance",
 }
+NOT_MEASURED = (
+    "nan: the list lacks what is needed. ABX within speakers needs a text twice by one speaker, "
+    "across speakers a text by two; the probe of speakers needs two with five recordings each"
+)
 
 
 @dataclass(frozen=True)
@@ -350,11 +358,13 @@ def format_measures(values: dict[str, Any]) -> list[str]:
         condition = name_condition(row["condition"], row["snr_db"])
         flat[f"unit edit distance (UED), {condition}"] = row["unit_edit_distance"]
     for row in values.get("same_text", []):
-        flat[f"same-text distance, {row['groups']}"] = row["same_text_distance"]
-        flat[f"other-text distance, {row['groups']}"] = row["other_text_distance"]
-        flat[f"AUC, {row['groups']}"] = row["same_text_auc"]
+        flat[f"distance of the same text, {row['groups']}"] = row["same_text_distance"]
+        flat[f"distance of other texts, {row['groups']}"] = row["other_text_distance"]
+        flat[f"AUC (1 is best), {row['groups']}"] = row["same_text_auc"]
     lines = []
     for name, value in flat.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
         lines.append(f"{LABELS.get(name, name):>46}  {shown}")
+    if any(value != value for value in flat.values()):
+        lines.append(NOT_MEASURED)
     return lines

@@ -297,7 +297,7 @@ def test_imported_answers_are_compared_by_voices_that_training_did_not_hear(voic
     (compared,) = comparison.corpora
     assert compared["drawn"] == "voice × asker"
     assert {(c["drawn"], c["groups"]) for c in compared["cells"]} == {("voice × asker", 6)}
-    assert "which draw 6 voices × askers" in comparison.printed
+    assert "95 % intervals draw 6 voices × askers for all" in comparison.printed
     assert compared["tests"][0]["p_value"] >= 2 / 2**6
     # where training heard a voice, passages are drawn
     heard = [{"id": f"t{s}", "speaker": s} for s in ("v3", "somebody")]

@@ -283,7 +283,7 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert min(row["same_text_auc"] for row in values["same_text"]) > 0.9
     assert values["abx_across"] < 0.1
     assert (tmp_path / "v.svg").is_file()
-    assert any("AUC, machine - people" in line for line in format_measures(values))
+    assert any("AUC (1 is best), machine - people" in line for line in format_measures(values))
 
 
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):
