@@ -56,7 +56,7 @@ INPUTS = {
     "robustness/downstream.sh": ["downstream/chosen.txt"],
     "robustness/run.sh": ["downstream/chosen.txt"],
     "spoken_squad/run.sh": ["source/dev-v1.1.json"],
-    "toefl_qa/text.sh": ["exams/card.json"],
+    "toefl_qa/text.sh": ["listening/card.json"],
     "text_side/run.sh": ["encoders/english/encoder/", "tasks/order/"],
     "units/people.sh": ["lists/people.txt", "digits.txt"],
     "units/readers.sh": ["people-en/", "piper/dev/"],

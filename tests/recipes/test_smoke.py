@@ -170,11 +170,11 @@ def test_toefl_qa_as_text(tmp_path):
     config, folders = "recipes/toefl_qa/text-smoke.yaml", {"DREAM": tmp_path, "MCTEST": tmp_path}
     exp = tmp_path / "exp"
     run("toefl_qa/text.sh", config, str(exp), **{name: str(path) for name, path in folders.items()})
-    exams = load_corpus(exp / "exams", "train").questions
+    exams = load_corpus(exp / "listening", "train").questions
     assert [q.correct for q in exams] == [(0,), (1,), (1,), (1,), (1,)]
     assert exams[1].text == "Who: Tom or Ann?"
     rows = read_json(exp / "dev/table.json")["rows"]
-    assert len(rows) == 6
+    assert len(rows) == 8
 
 
 def write_question(path, number, context, question, answer):
