@@ -6,13 +6,13 @@ python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
 """
 
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, style_figures
 
@@ -126,11 +126,12 @@ def list_noise_levels(conditions: pd.Series) -> list[str]:
     return [*(f"pink {ratio:g} dB" for ratio in sorted(ratios)), "clean"]
 
 
-if __name__ == "__main__":
-    models, out = Path("speechssl/models/people-en"), Path("docs/results.svg")
-    if len(sys.argv) > 1:
-        models = Path(sys.argv[1])
-    if len(sys.argv) > 2:
-        out = Path(sys.argv[2])
+def main(
+    models: Path = Path("speechssl/models/people-en"), out: Path = Path("docs/results.svg")
+) -> None:
     draw_results(read_real_questions(README), read_scores(models), out)
     print(f"{out}: FF1 on SQuAD's questions and on MiniSQA")
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -5,10 +5,10 @@ python recipes/toefl_qa/text_table.py EXP/SPLIT
     reads EXP/SPLIT/ARM/results.jsonl, writes EXP/SPLIT/table.json and prints it
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
+from speechssl.cli import run_program
 from speechssl.results import Row, Table, describe_rows, format_interval, read_rows
 
 ARMS = {
@@ -42,4 +42,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)
