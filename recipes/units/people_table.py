@@ -19,7 +19,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, str]]:
     """Return encoder and read-out -> column -> cell. folder: of files NAME-on-LIST.json, written by
     `speechssl units evaluate`."""
     cells: dict[str, dict[str, str]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(path for path in folder.iterdir() if path.suffix == ".json"):
         arm, _, measured_on = path.stem.partition("-on-")
         values = read_json(path)
         row = cells.setdefault(arm, {"units a second": f"{values['units_a_second']:.1f}"})

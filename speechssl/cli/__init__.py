@@ -211,10 +211,7 @@ def _attempt(
     function: Callable[[Any], Any] | None = None,
 ) -> int:
     """Read the options, call the function with them, and turn exceptions into exit codes.
-
-    read_call: it returns None where it has done the work itself. function: None stands for the
-    function of the verb that the options belong to.
-    """
+    read_call: None is returned where nothing is left to do. function: None is that of the verb."""
     verbose = strict = False
     try:
         call = read_call()
