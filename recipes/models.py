@@ -3,14 +3,13 @@
 python recipes/models.py people-en
 """
 
-import sys
-
 from speechssl.checkpoints import model_folder
-from speechssl.errors import InputError
+from speechssl.cli import run_program
+
+
+def main(models: str) -> None:
+    print(model_folder(models).resolve())
+
 
 if __name__ == "__main__":
-    try:
-        print(model_folder(sys.argv[1]).resolve())
-    except InputError as error:
-        print(f"speechssl: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_program(main)

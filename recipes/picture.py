@@ -6,13 +6,14 @@ python recipes/picture.py [SET] [OUT]    default: people-en, docs/results.svg
 """
 
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
+from speechssl.errors import InputError
 from speechssl.report.figures import MARKERS, PALETTE
 from speechssl.results import save_figure, style_figures
 
@@ -59,12 +60,14 @@ def read_real_questions(page: Path) -> pd.DataFrame:
 
 def read_scores(models: Path) -> pd.DataFrame:
     """Read the scores that `recipes/ship.py scores` put into the cards ("dual ff1, pink 5 dB"):
-    system, metric, condition, value, low and high."""
+    system, metric, condition, value, low and high. Raises InputError where there are none."""
     rows = []
     for card in sorted(models.glob("*/card.json")):
         for key, score in read_json(card).get("scores", {}).items():
             system, metric, condition = re.fullmatch(r"(\S+) (\S+), (.+)", key).groups()
             rows.append({"system": system, "metric": metric, "condition": condition, **score})
+    if not rows:
+        raise InputError(f"{models} has no scores; `recipes/ship.py scores` writes its cards")
     scores = pd.DataFrame(rows).drop_duplicates(["system", "metric", "condition"], keep="last")
     return scores.astype({"low": float, "high": float})
 
@@ -126,11 +129,12 @@ def list_noise_levels(conditions: pd.Series) -> list[str]:
     return [*(f"pink {ratio:g} dB" for ratio in sorted(ratios)), "clean"]
 
 
-if __name__ == "__main__":
-    models, out = Path("speechssl/models/people-en"), Path("docs/results.svg")
-    if len(sys.argv) > 1:
-        models = Path(sys.argv[1])
-    if len(sys.argv) > 2:
-        out = Path(sys.argv[2])
+def main(
+    models: Path = Path("speechssl/models/people-en"), out: Path = Path("docs/results.svg")
+) -> None:
     draw_results(read_real_questions(README), read_scores(models), out)
     print(f"{out}: FF1 on SQuAD's questions and on MiniSQA")
+
+
+if __name__ == "__main__":
+    run_program(main)

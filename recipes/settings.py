@@ -4,13 +4,17 @@ a line for each, with its name and its values.
 python recipes/settings.py CONFIG
 """
 
-import sys
 from pathlib import Path
 
-import yaml
+from speechssl.cli import run_program
+from speechssl.cli.parser import read_section
 
-if __name__ == "__main__":
-    content = yaml.safe_load(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    for name, value in content.get("recipe", {}).items():
+
+def main(config: Path) -> None:
+    for name, value in read_section(config, None).get("recipe", {}).items():
         if value is not None:
             print(name, *(value if isinstance(value, list) else [value]))
+
+
+if __name__ == "__main__":
+    run_program(main)

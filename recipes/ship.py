@@ -22,7 +22,6 @@ that of the weights before as `made_for`. Scores are of the set after rounding.
 
 import json
 import shutil
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import chain, product
@@ -34,9 +33,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from speechssl.artifacts import hash_files, read_json, replace_file, write_json
+from speechssl.cli import run_program
 from speechssl.data.records import QUESTIONS, load_corpus
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.encoders.load import hash_folder, load_encoder
+from speechssl.errors import InputError
 from speechssl.quantisation import dequantise, quantise
 from speechssl.results import name_condition, read_rows
 
@@ -136,11 +137,11 @@ def ship_set(models: Path, ctc: Path, corpus: Path, out: Path, recipe: str) -> N
 
 
 def check_size(out: Path) -> None:
-    """Print the size of a set. Exits with a message where it is larger than LIMIT."""
+    """Print the size of a set. Raises InputError where it is larger than LIMIT."""
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) / 1e6
     print(f"{out}: {size:.2f} MB")
     if size > LIMIT:
-        sys.exit(f"{out} is larger than {LIMIT:g} MB; make VOCABULARY smaller, and ship again")
+        raise InputError(f"{out} is larger than {LIMIT:g} MB; make VOCABULARY smaller")
 
 
 def update_card(out: Path, part: str, **entries: Any) -> None:
@@ -231,7 +232,7 @@ def read_sources(card: dict) -> list[str]:
     return [corpus[name] for name in ("synthetic", "licence", "licences") if corpus.get(name)]
 
 
-def add_scores(out: Path, folders: list[str]) -> None:
+def add_scores(out: Path, *folders: str) -> None:
     """Add scores to the cards by names such as "dual ff1, pink 5 dB".
 
     folders: EXP or NAME=EXP, for a score such as "dual ff1, NAME" or "dual ff1, NAME, pink 5 dB".
@@ -258,11 +259,4 @@ def add_scores(out: Path, folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "scores":
-        add_scores(Path(sys.argv[2]), sys.argv[3:])
-    elif sys.argv[1] == "vocabulary":
-        cut_vocabulary(*map(Path, sys.argv[2:5]))
-    elif sys.argv[1] == "text-qa":
-        ship_text_qa(*map(Path, sys.argv[2:5]), recipe=sys.argv[5])
-    else:
-        ship_set(*map(Path, sys.argv[1:5]), recipe=sys.argv[5])
+    run_program(ship_set, scores=add_scores, vocabulary=cut_vocabulary, text_qa=ship_text_qa)

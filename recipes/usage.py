@@ -8,8 +8,10 @@ largest of a stage's commands; disk is the size of EXP when the last command of 
 """
 
 import json
-import sys
 from pathlib import Path
+
+from speechssl.artifacts import read_text
+from speechssl.cli import run_program
 
 
 def tabulate_usage(rows: list[dict]) -> str:
@@ -37,9 +39,10 @@ def format_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-if __name__ == "__main__":
-    file = Path(sys.argv[1]) / "usage.jsonl"
-    if not file.is_file():
-        sys.exit(f"speechssl: {file} does not exist; a run of a recipe writes it")
-    lines = file.read_text(encoding="utf-8").splitlines()
+def main(exp: Path) -> None:
+    lines = read_text(exp / "usage.jsonl", "a run of a recipe writes it").splitlines()
     print(tabulate_usage([json.loads(line) for line in lines]))
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -8,19 +8,19 @@ python recipes/whispers.py openai/whisper-tiny.en openai/whisper-base
 import sys
 
 from speechssl.checkpoints import find_checkpoint
-from speechssl.errors import InputError
+from speechssl.cli import run_program
+
+
+def main(*names: str) -> None:
+    found = []
+    for name in names:
+        if find_checkpoint(name):
+            found.append(f"cascade-{name}")
+            continue
+        remedy = f"python recipes/fetch.py {name.removeprefix('openai/')}"
+        print(f"left out: cascade-{name}, not on this machine (`{remedy}`)", file=sys.stderr)
+    print(*found)
+
 
 if __name__ == "__main__":
-    try:
-        folders = {name: find_checkpoint(name) for name in sys.argv[1:]}
-    except InputError as error:
-        print(f"speechssl: {error}", file=sys.stderr)
-        sys.exit(2)
-    for name, folder in folders.items():
-        if folder is None:
-            print(
-                f"left out: cascade-{name}, whose checkpoint is not on this machine "
-                f"(`python recipes/fetch.py {name.removeprefix('openai/')}`)",
-                file=sys.stderr,
-            )
-    print(*(f"cascade-{name}" for name, folder in folders.items() if folder))
+    run_program(main)

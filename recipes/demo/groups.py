@@ -7,11 +7,11 @@ noise, new words, another synthesiser, and free English.
 Prints the table and writes EXP/groups.json, for `speechssl report --tables`.
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.checkpoints import model_folder
+from speechssl.cli import run_program
 from speechssl.results import Row, Table, format_interval, format_markdown, read_rows
 
 READERS = {"dual": "dual", "speechbert": "speechbert", "cascades and text": "text-qa"}
@@ -75,4 +75,4 @@ def main(exp: Path, *further_groups: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    run_program(main)

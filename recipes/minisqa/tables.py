@@ -5,10 +5,10 @@ python recipes/minisqa/tables.py EXP      reads EXP/quality/*.json, EXP/results.
                                           EXP/held-out/results.jsonl, writes EXP/tables/*.json
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
+from speechssl.cli import run_program
 from speechssl.results import Table, describe_rows, format_interval, name_condition, read_rows
 
 UNITS = {  # file in EXP/quality -> row of the table
@@ -125,4 +125,4 @@ def main(exp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

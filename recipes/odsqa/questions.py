@@ -15,6 +15,7 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from functools import partial
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.data.squad import Paragraph, read_squad
 from speechssl.text import normalise
 
@@ -80,4 +81,4 @@ if __name__ == "__main__":
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--test", type=Path, required=True, help="what no passage may share")
     parser.add_argument("--seed", type=int, default=0)
-    main(parser.parse_args())
+    run_program(main, parser)

@@ -7,11 +7,11 @@ python recipes/odsqa/tables.py EXP SPLIT [SPLIT ...]
     reads EXP/errors, writes EXP/errors/tables/errors.json
 """
 
-import sys
 from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
+from speechssl.cli import run_program
 from speechssl.results import Table, describe_rows, format_interval, name_condition, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
@@ -75,7 +75,7 @@ def make_error_table(folder: Path) -> Table:
     return Table("Errors of the recogniser, simulated", columns, tuple(rows), note)
 
 
-def main(exp: Path, splits: list[str]) -> None:
+def main(exp: Path, *splits: str) -> None:
     for split in splits:
         if (exp / split).is_dir():
             write_table(exp / split, "readers", make_reader_table(exp / split))
@@ -89,4 +89,4 @@ def write_table(folder: Path, name: str, table: Table) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    run_program(main)

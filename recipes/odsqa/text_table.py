@@ -6,13 +6,13 @@ python recipes/odsqa/text_table.py EXP
     prints it
 """
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 
 from speechssl.artifacts import write_json
+from speechssl.cli import run_program
 from speechssl.results import Table, format_interval
 from speechssl.stats import BootstrapUnits, Interval, estimate_mean, estimate_ratio
 
@@ -76,4 +76,4 @@ def main(exp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

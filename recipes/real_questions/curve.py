@@ -12,7 +12,6 @@ training set has ten times the articles of dev, each with as many questions.
 """
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.artifacts import read_json, write_json
+from speechssl.cli import run_program
 from speechssl.data.records import load_corpus, read_synthetic_note
 from speechssl.errors import InputError
 from speechssl.eval.compare import read_results
@@ -90,7 +90,7 @@ def predict_score(xs: np.ndarray, scores: list[Estimate], at: float) -> Estimate
     return combine_estimates(weighted_sum, *scores)
 
 
-def read_scores(out: Path, systems: list[str]) -> list[Estimate]:
+def read_scores(out: Path, systems: tuple[str, ...]) -> list[Estimate]:
     """Return the FF1 of every system on clean dev; one bootstrap draws for all systems."""
     cells: dict[str, list[ItemScore]] = {}
     for scores in read_results([out / "parts", out / "on-dev"], systems):
@@ -115,7 +115,7 @@ def make_item(name: str, line: dict[str, Any]) -> ItemScore:
     )
 
 
-def fit(out: Path, systems: list[str]) -> None:
+def fit(out: Path, *systems: str) -> None:
     """Fit the line, print its table, and write the table and the figure."""
     cards = [read_json(out / "models" / system / "card.json") for system in systems]
     part_of = {part.passages: part for part in list_parts(out)}
@@ -159,7 +159,7 @@ def fit(out: Path, systems: list[str]) -> None:
     print(f"\nfigure: {out / 'curve.svg'}")
 
 
-def check_alike(systems: list[str], cards: Iterable[dict], parts: list[Part]) -> None:
+def check_alike(systems: tuple[str, ...], cards: Iterable[dict], parts: list[Part]) -> None:
     """Refuse readers that differ in more than their data, and a single one, which gives no line."""
     trainings = {(card["training"]["steps"], card.get("start")) for card in cards}
     if len(trainings) > 1 or len(set(parts)) < max(len(parts), 2):
@@ -228,12 +228,9 @@ def error_lengths(intervals: list[Interval]) -> list[list[float]]:
     return [below, above]
 
 
+def print_passages(out: Path, divisor: int) -> None:
+    print(choose_part(list_parts(out), divisor).passages)
+
+
 if __name__ == "__main__":
-    try:
-        command, out, *arguments = sys.argv[1:]
-        if command == "passages":
-            print(choose_part(list_parts(Path(out)), int(arguments[0])).passages)
-        else:
-            fit(Path(out), arguments)
-    except InputError as error:
-        sys.exit(f"speechssl: {error}")
+    run_program(passages=print_passages, fit=fit)

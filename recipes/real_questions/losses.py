@@ -15,12 +15,12 @@ questions in percent, and 95 % intervals of the differences, whose bootstrap dra
 that of `evaluate qa`.
 """
 
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
+from speechssl.cli import run_program
 from speechssl.data.records import Corpus, choose_groups, load_corpus
 from speechssl.eval.predict import read_predictions
 from speechssl.metrics import token_f1
@@ -122,4 +122,4 @@ def main(results: Path, corpus: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    run_program(main)

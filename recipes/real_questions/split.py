@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from speechssl.cli import run_program
+
 SPLITS = ("train", "dev", "test")
 COLUMNS = ["id", "title", "context", "question", "answers"]
 # title of an article -> text of a passage -> its questions, as SQuAD writes them
@@ -89,4 +91,4 @@ if __name__ == "__main__":
     add("--train", type=Path, nargs="+", default=[], help=train)
     add("--without", type=Path, help="ids of questions, one a line, whose passages are left out")
     add("--seed", type=int, default=0)
-    main(parser.parse_args())
+    run_program(main, parser)

@@ -4,19 +4,12 @@ python recipes/real_questions/table.py OUT
     reads OUT/on-dev, on-test and on-some, writes OUT/table.json
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
+from speechssl.cli import run_program
 from speechssl.data.records import read_synthetic_note
-from speechssl.results import (
-    Row,
-    Table,
-    describe_rows,
-    format_interval,
-    name_condition,
-    read_rows,
-)
+from speechssl.results import Row, Table, describe_rows, format_interval, name_condition, read_rows
 
 METRICS = ("wer", "ff1", "aos", "em", "f1")
 # FF1 / AOS on NMSQA's dev, arXiv 2203.04911; other speech, and all of SQuAD's training questions
@@ -68,4 +61,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

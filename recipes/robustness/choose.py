@@ -21,7 +21,6 @@ python recipes/robustness/choose.py EXP CONFIG
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.errors import InputError
 from speechssl.eval.degradation import draw_together
 from speechssl.eval.predict import read_items
@@ -180,7 +180,4 @@ def main(exp: Path, config: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]), Path(sys.argv[2]))
-    except InputError as error:
-        sys.exit(f"speechssl: {error}")
+    run_program(main)

@@ -12,7 +12,6 @@ python recipes/robustness/downstream.py table OUT
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -22,6 +21,7 @@ import pandas
 from tables import lay_out_means, read_scores, table_of_scores
 
 from speechssl.artifacts import read_json, write_json, write_text
+from speechssl.cli import run_program
 from speechssl.data.superb import SPLITS
 from speechssl.results import LOWER_IS_BETTER, Table, describe_drawn
 
@@ -38,15 +38,15 @@ COLUMNS = {  # beginning of an arm's folder -> its column of the lecture
 COPIED = ("corpus", "synthetic", "task", "version")  # entries of the card of a set
 
 
-def cut_sets(tasks: Path, out: Path, sizes: dict[str, int], longest: float) -> None:
-    """Copy the sets below `tasks`: of each split at most sizes[split] recordings, sampled among
-    those of at most `longest` seconds."""
+def cut_sets(tasks: Path, out: Path, train: int, dev: int, test: int, longest: float) -> None:
+    """Copy the sets below `tasks`: of each split at most so many recordings, sampled among those of
+    at most `longest` seconds."""
     for folder in sorted(manifest.parent for manifest in tasks.glob("*/train.jsonl")):
         card = read_json(folder / "card.json")
         copied = {name: card[name] for name in COPIED if name in card}
         copied |= {"drawn from": card, "longest": longest}
         write_json(out / folder.name / "card.json", copied)
-        for split, size in sizes.items():
+        for split, size in zip(SPLITS, (train, dev, test), strict=True):
             lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
             short = [line for line in map(json.loads, lines) if line["seconds"] <= longest]
             text = ""
@@ -137,12 +137,4 @@ def print_table(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    command, folder, *arguments = sys.argv[1:]
-    if command == "few":
-        target, *counts, longest = arguments
-        sizes = dict(zip(SPLITS, map(int, counts), strict=True))
-        cut_sets(Path(folder), Path(target), sizes, float(longest))
-    elif command == "choose":
-        choose(Path(folder))
-    else:
-        print_table(Path(folder))
+    run_program(few=cut_sets, choose=choose, table=print_table)

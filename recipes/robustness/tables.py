@@ -8,7 +8,6 @@ python recipes/robustness/tables.py EXP
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import pandas
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.results import Table, format_interval, make_table, read_rows, read_table
 
 SNR = 5.0  # dB, of the noise in targets and tables of scores
@@ -195,4 +195,4 @@ def main(exp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from transformers import AutoModel, HubertConfig, HubertModel, Wav2Vec2FeatureExtractor
 
 from speechssl import checkpoints
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cli.parser import read_section
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.results import Row, append_rows
@@ -61,11 +60,11 @@ class Settings:
     values: dict[str, Any]
 
 
-def read_settings(section: str) -> Settings:
+def read_settings(section: str, config: Path, exp: Path) -> Settings:
     """Read the settings of `python recipes/speed/SECTION.py CONFIG EXP`, and make EXP."""
-    config, exp = Path(sys.argv[1]), Path(sys.argv[2])
+    values = read_section(config, section)
     exp.mkdir(parents=True, exist_ok=True)
-    return Settings(exp, yaml.safe_load(config.read_text(encoding="utf-8"))[section])
+    return Settings(exp, values)
 
 
 def make_checkpoint(shape: str, exp: Path) -> Path:

@@ -33,6 +33,7 @@ from torch.nn.utils import parametrize
 
 from speechssl.artifacts import read_json
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cli import run_program
 from speechssl.encoders.export import convert
 from speechssl.encoders.s3prl import load_s3prl
 
@@ -277,8 +278,8 @@ def median_ratio(theirs: list[float], ours: list[float]) -> float:
     return median(a / b for a, b in zip(theirs, ours, strict=True))
 
 
-def main() -> None:
-    settings = read_settings("encoders")
+def main(config: Path, exp: Path) -> None:
+    settings = read_settings("encoders", config, exp)
     for shape, workloads in settings.values["models"].items():
         runs = load_contenders(shape, settings.exp)
         for seconds, batch, layers in workloads:
@@ -286,4 +287,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -25,6 +25,7 @@ import torch
 from common import CODEBOOK, ENCODER, Settings, add_rows, read_settings, speak_sentences
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_clip
+from speechssl.cli import run_program
 from speechssl.data.recordings import list_recordings
 from speechssl.units.corpus import LocalEngine, ShardMaker, extract_corpus
 from speechssl.units.features import load_extractor
@@ -101,12 +102,12 @@ def time_answer(settings: Settings, passage: Path) -> None:
     add_rows(settings.exp, "speechssl", "small", "1 min, 3 s", values, TURNS, spread)
 
 
-def main() -> None:
-    settings = read_settings("extraction")
+def main(config: Path, exp: Path) -> None:
+    settings = read_settings("extraction", config, exp)
     source = make_recordings(settings.exp / "minutes", settings.values["minutes"])
     time_extraction(settings, source)
     time_answer(settings, source / "0000.flac")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

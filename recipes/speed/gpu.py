@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 import time
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,14 @@ from statistics import median
 from typing import Any
 
 import torch
-import yaml
 from common import Settings, add_rows, count_flops, make_checkpoint
 from reading import PUBLISHED, Sequences, Step, make_sequences, pad_sequences
 from training import run_transformers
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cli import run_program
+from speechssl.cli.parser import read_section
 from speechssl.encoders.hubert import TorchEngine
 from speechssl.encoders.load import load_checkpoint
 from speechssl.pretrain.model import HubertPretraining
@@ -281,15 +282,8 @@ PARTS = {
 }
 
 
-def main() -> None:
-    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("config", type=Path)
-    parser.add_argument("exp", type=Path)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--profile", action="store_true", help="print the kernels of speechssl")
-    options = parser.parse_args()
-    values = yaml.safe_load(options.config.read_text(encoding="utf-8"))["gpu"]
+def main(options: Namespace) -> None:
+    values = read_section(options.config, "gpu")
     if torch.device(values["device"]).type == "cuda" and not torch.cuda.is_available():
         print("no GPU here: left out")
         return
@@ -300,4 +294,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path)
+    parser.add_argument("exp", type=Path)
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--profile", action="store_true", help="print the kernels of speechssl")
+    run_program(main, parser)

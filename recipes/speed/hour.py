@@ -18,6 +18,7 @@ import numpy as np
 from common import Settings, add_rows, load_speechssl, read_settings, speak_sentences
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.cli import run_program
 
 
 def make_speech(path: Path, minutes: float) -> Path:
@@ -36,7 +37,7 @@ def peak_memory() -> float:
     return kibibytes * 1024 / 1e9
 
 
-def encode(shape: str, exp: Path, precision: str, paths: list[str]) -> None:
+def encode(shape: str, exp: Path, precision: str, *paths: str) -> None:
     """Encode files at the last layer, and print seconds and peak memory (GB) as JSON."""
     encoder = load_speechssl(shape, exp, precision)
     start = time.perf_counter()
@@ -58,8 +59,8 @@ class Workload:
 
 def measure(settings: Settings, shape: str, precision: str, workload: Workload) -> float:
     """Encode a workload in another process (see `encode`), add its rows, and return its seconds."""
-    command = [sys.executable, __file__, *sys.argv[1:3], precision, shape]
-    command += [str(path) for path in workload.paths]
+    command = [sys.executable, __file__, "encode", shape, settings.exp, precision]
+    command += workload.paths
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measured = json.loads(done.stdout)
     seconds = measured["seconds"]
@@ -68,9 +69,9 @@ def measure(settings: Settings, shape: str, precision: str, workload: Workload) 
     return seconds
 
 
-def main() -> None:
-    settings = read_settings("hour")
-    exp, minutes, longer = settings.exp, settings.values["minutes"], settings.values["longer"]
+def main(config: Path, exp: Path) -> None:
+    settings = read_settings("hour", config, exp)
+    minutes, longer = settings.values["minutes"], settings.values["longer"]
     file = make_speech(exp / f"speech-{minutes:g}.flac", minutes)
     short_file = make_speech(exp / "speech-1.flac", 1)
     long_file = make_speech(exp / f"speech-{longer:g}.flac", longer)
@@ -87,8 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:  # CONFIG EXP
-        main()
-    else:  # of `measure`
-        _, _, exp, precision, shape, *paths = sys.argv
-        encode(shape, Path(exp), precision, paths)
+    run_program(main, encode=encode)  # of `measure`

@@ -10,12 +10,13 @@ Queries, keys and values of global attention are copies of those of local attent
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import torch
 from transformers import LongformerConfig, LongformerModel
 
+from speechssl.cli import run_program
 from speechssl.errors import InputError
 from speechssl.textlm.encoders import load_text_encoder
 
@@ -55,25 +56,21 @@ def make_longformer(bert: torch.nn.Module, window: int) -> LongformerModel:
     return model
 
 
-def main() -> None:
+def main(options: Namespace) -> None:
+    model, tokenizer = load_text_encoder(options.encoder)
+    if model.config.model_type != "bert" or options.window < 2 or options.window % 2:
+        raise InputError(
+            f"{options.encoder} must be a BERT (it is {model.config.model_type}), and "
+            "--window an even number from 2 on"
+        )
+    make_longformer(model, options.window).save_pretrained(options.folder)
+    tokenizer.save_pretrained(options.folder)
+
+
+if __name__ == "__main__":
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("encoder", help="a BERT: a folder, or minilm")
     parser.add_argument("folder", type=Path, help="where the Longformer goes")
     window = "tokens that a token sees in local attention (512)"
     parser.add_argument("--window", type=int, default=512, help=window)
-    o = parser.parse_args()
-    try:
-        model, tokenizer = load_text_encoder(o.encoder)
-    except InputError as error:
-        parser.error(str(error))
-    if model.config.model_type != "bert" or o.window < 2 or o.window % 2:
-        parser.error(
-            f"{o.encoder} must be a BERT (it is {model.config.model_type}), and "
-            "--window an even number from 2 on"
-        )
-    make_longformer(model, o.window).save_pretrained(o.folder)
-    tokenizer.save_pretrained(o.folder)
-
-
-if __name__ == "__main__":
-    main()
+    run_program(main, parser)

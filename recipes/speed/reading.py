@@ -13,6 +13,7 @@ autocast.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from common import CLOCKS, add_rows, read_settings
 from torch import nn
 
+from speechssl.cli import run_program
 from speechssl.dual.data import collate
 from speechssl.dual.model import SpanModel
 from speechssl.textlm.encoders import make_encoder, remove_dropout
@@ -112,8 +114,8 @@ class Step:
         return self.clock() - start
 
 
-def main() -> None:
-    settings = read_settings("reading")
+def main(config: Path, exp: Path) -> None:
+    settings = read_settings("reading", config, exp)
     repeats, precisions = settings.values["repeats"], settings.values["precisions"]
     shape, clock = settings.values["shape"], settings.values["clock"]
     longest = max(map(max, settings.values["lengths"]))
@@ -140,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

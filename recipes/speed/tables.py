@@ -5,10 +5,10 @@ python recipes/speed/tables.py CONFIG EXP
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.results import Row, Table, read_rows
 
 LABELS = {  # metric -> addition to the name of a system
@@ -52,8 +52,8 @@ def print_rows(rows: list[Row], metrics: Sequence[str], where: str = "") -> None
     print_table(["encoder", "what", "system", "metric", "value"], lines)
 
 
-def main() -> None:
-    rows = list(read_rows(Path(sys.argv[2]) / "results.jsonl"))
+def main(config: Path, exp: Path) -> None:
+    rows = list(read_rows(exp / "results.jsonl"))
     # a card names the machine, its threads and versions of packages
     for card in {row.card_text: row.card for row in rows}.values():
         print(card)
@@ -69,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

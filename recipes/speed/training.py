@@ -24,6 +24,7 @@ from encoders import measure_product_rate
 from transformers import AutoModel
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.cli import run_program
 from speechssl.encoders.hubert import compute_states
 
 # called with a model, (B, N) samples and (B, T) mask; returns the output of the convolutions
@@ -139,12 +140,12 @@ def measure(shape: str, seconds: float, crops: int, repeats: int, exp: Path) -> 
         add_rows(exp, f"{system} {precision}", shape, condition, values, repeats)
 
 
-def main() -> None:
-    settings = read_settings("training")
+def main(config: Path, exp: Path) -> None:
+    settings = read_settings("training", config, exp)
     for shape, workloads in settings.values["models"].items():
         for seconds, crops in workloads:
             measure(shape, seconds, crops, settings.values["repeats"], settings.exp)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

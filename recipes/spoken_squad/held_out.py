@@ -10,10 +10,12 @@ run.sh. Paragraphs stay in their places, for recordings are called by these.
 """
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from speechssl.cli import run_program
+from speechssl.errors import InputError
 
 Paragraph = dict[str, Any]  # of SQuAD: "context" and "qas"
 Articles = list[dict[str, Any]]
@@ -37,7 +39,7 @@ def write_articles(path: Path, articles: Articles) -> None:
     path.write_text(json.dumps({"version": "1.1", "data": articles}), "utf-8")
 
 
-def read_squad(paths: list[Path]) -> SquadQuestions:
+def read_squad(paths: Iterable[Path]) -> SquadQuestions:
     """Read the questions of files of SQuAD."""
     questions = {}
     for path in paths:
@@ -48,51 +50,45 @@ def read_squad(paths: list[Path]) -> SquadQuestions:
     return questions
 
 
-def map_paragraphs(articles: Articles, change: Callable[[Paragraph], Paragraph]) -> Articles:
+def select_questions(paragraph: Paragraph, squad: SquadQuestions) -> Paragraph:
+    """Return the paragraph with those questions alone that are in SQuAD's files."""
+    return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in squad]}
+
+
+def restore_text(paragraph: Paragraph, squad: SquadQuestions) -> Paragraph:
+    """Return the paragraph with context and questions of SQuAD; the context of a paragraph without
+    questions stays."""
+    originals = [squad[q["id"]] for q in paragraph["qas"]]
+    context = originals[0].context if originals else paragraph["context"]
+    return {"context": context, "qas": [original.question for original in originals]}
+
+
+def change_paragraphs(
+    articles: Articles,
+    change: Callable[[Paragraph, SquadQuestions], Paragraph],
+    squad: SquadQuestions,
+) -> Articles:
     """Return the articles with every paragraph changed, in its place."""
     changed = []
     for article in articles:
-        changed.append(article | {"paragraphs": [change(p) for p in article["paragraphs"]]})
+        changed.append(article | {"paragraphs": [change(p, squad) for p in article["paragraphs"]]})
     return changed
 
 
-def select_questions(articles: Articles, squad: SquadQuestions) -> Articles:
-    """Return the articles with those questions alone that are in SQuAD's files."""
-
-    def select(paragraph: Paragraph) -> Paragraph:
-        return paragraph | {"qas": [q for q in paragraph["qas"] if q["id"] in squad]}
-
-    return map_paragraphs(articles, select)
-
-
-def restore_texts(articles: Articles, squad: SquadQuestions) -> Articles:
-    """Replace the contexts and questions of Spoken-SQuAD by those of SQuAD; the context of a
-    paragraph without questions stays."""
-
-    def restore(paragraph: Paragraph) -> Paragraph:
-        originals = [squad[q["id"]] for q in paragraph["qas"]]
-        context = originals[0].context if originals else paragraph["context"]
-        return {"context": context, "qas": [original.question for original in originals]}
-
-    return map_paragraphs(articles, restore)
-
-
-def main(source: Path, out: Path, squad_files: list[Path]) -> None:
+def main(source: Path, out: Path, *squad_files: Path) -> None:
     squad = read_squad(squad_files)
     tests = sorted(source.rglob("spoken_test*.json"))
     if not tests:
-        sys.exit(f"speechssl: {source} has no spoken_test*.json; give the folder of Spoken-SQuAD")
+        raise InputError(f"{source} has no spoken_test*.json; give the folder of Spoken-SQuAD")
     out.mkdir(parents=True, exist_ok=True)
     for path in tests:
-        articles = select_questions(read_articles(path), squad)
+        articles = change_paragraphs(read_articles(path), select_questions, squad)
         write_articles(out / path.name, articles)
         count = sum(len(p["qas"]) for article in articles for p in article["paragraphs"])
         print(f"{out / path.name}: {count:,} questions")
     # all tests have the same passages and questions, at other error rates
-    write_articles(out / "dev-v1.1.json", restore_texts(articles, squad))
+    write_articles(out / "dev-v1.1.json", change_paragraphs(articles, restore_text, squad))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 4:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]), Path(sys.argv[2]), [Path(name) for name in sys.argv[3:]])
+    run_program(main)

@@ -5,20 +5,20 @@ python recipes/spoken_squad/picture.py EXP SPLIT ...
     reads the files that tables.py reads, and writes EXP/f1-wer.png
 """
 
-import sys
 from pathlib import Path
 
 from tables import PUBLISHED_WER, read_clean_rows
 
 from speechssl.artifacts import read_json, replace_file
+from speechssl.cli import run_program
 from speechssl.report.figures import PALETTE, make_axes
 from speechssl.results import Row
 
 BLUE, RED = PALETTE[0][0], PALETTE[1][0]
 
 
-def draw(exp: Path, splits: list[str]) -> Path | None:
-    """Draw the picture and return its path; None where no system read the transcripts."""
+def draw(exp: Path, *splits: str) -> None:
+    """Draw the picture, unless no system read the transcripts."""
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     # of every test set: WER in percent (as measured, else as published), its name, F1
     recognised: list[tuple[float, str, Row]] = []
@@ -36,7 +36,7 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         if ("text", "f1") in rows:
             reference.append(rows["text", "f1"])
     if not recognised:
-        return None
+        return
     recognised.sort(key=lambda p: p[0])
     with make_axes(1, 1, 4.6) as (figure, ((ax,),)):
         if ceilings:
@@ -59,9 +59,8 @@ def draw(exp: Path, splits: list[str]) -> Path | None:
         figure.legend(loc="outside upper left", ncols=3, fontsize=8)
         with replace_file(exp / "f1-wer.png") as temporary:
             figure.savefig(temporary, dpi=150, format="png")
-    return exp / "f1-wer.png"
+    print(f"picture: {exp / 'f1-wer.png'}")
 
 
 if __name__ == "__main__":
-    if path := draw(Path(sys.argv[1]), sys.argv[2:]):
-        print(f"picture: {path}")
+    run_program(draw)

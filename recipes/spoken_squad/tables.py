@@ -5,11 +5,11 @@ python recipes/spoken_squad/tables.py EXP SPLIT ...
     reads EXP/corpus/data_report.json and EXP/SPLIT/results.jsonl
 """
 
-import sys
 from itertools import chain
 from pathlib import Path
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.results import Row, Table, describe_rows, format_interval, read_rows
 
 # test set -> word error rate in percent, as published; it is measured where the text is known
@@ -25,13 +25,13 @@ COLUMNS = (
 )
 
 
-def read_evaluated(exp: Path, splits: list[str]) -> dict[str, tuple[Row, ...]]:
+def read_evaluated(exp: Path, splits: tuple[str, ...]) -> dict[str, tuple[Row, ...]]:
     """Read the rows of every split that was evaluated."""
     paths = {split: exp / split / "results.jsonl" for split in splits}
     return {split: read_rows(path) for split, path in paths.items() if path.is_file()}
 
 
-def read_clean_rows(exp: Path, splits: list[str]) -> dict[str, dict[tuple[str, str], Row]]:
+def read_clean_rows(exp: Path, splits: tuple[str, ...]) -> dict[str, dict[tuple[str, str], Row]]:
     """Return split -> (system, metric) -> row in clean speech."""
     clean = {}
     for split, rows in read_evaluated(exp, splits).items():
@@ -39,7 +39,7 @@ def read_clean_rows(exp: Path, splits: list[str]) -> dict[str, dict[tuple[str, s
     return clean
 
 
-def make_lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
+def make_lines(exp: Path, splits: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Make a line of the table for every split and system."""
     facts = read_json(exp / "corpus" / "data_report.json")["splits"]
     lines = []
@@ -59,10 +59,10 @@ def make_lines(exp: Path, splits: list[str]) -> list[tuple[str, ...]]:
     return lines
 
 
-def main(exp: Path, splits: list[str]) -> None:
+def main(exp: Path, *splits: str) -> None:
     rows = chain.from_iterable(read_evaluated(exp, splits).values())
     print(Table("", COLUMNS, tuple(make_lines(exp, splits)), describe_rows(rows)).markdown)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    run_program(main)

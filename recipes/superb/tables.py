@@ -7,9 +7,9 @@ python recipes/superb/tables.py EXP
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.eval.superb import make_superb_tables
 from speechssl.results import Table, format_markdown, read_rows
 
@@ -34,4 +34,4 @@ def main(exp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

@@ -44,13 +44,7 @@ from textside.puzzles import (
     measure_depth,
     read_signs,
 )
-from textside.runs import (
-    describe_encoder,
-    keep_decisive,
-    run_folder,
-    run_once,
-    write_scores,
-)
+from textside.runs import describe_encoder, keep_decisive, run_folder, run_once, write_scores
 
 
 @dataclass(frozen=True, kw_only=True)

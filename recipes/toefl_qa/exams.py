@@ -9,10 +9,10 @@ them: DREAM (arXiv 1902.00164) is for non-commercial research, MCTest (Richardso
 """
 
 import json
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
+from speechssl.cli import run_program
 from speechssl.data.records import Passage, Question, hash_data, write_records
 from speechssl.errors import InputError
 
@@ -28,17 +28,14 @@ def read_dream(path: Path) -> Records:
     """Read dialogues, a turn a line such as "M: ...", with their questions."""
     passages = []
     questions = []
-    for turns, qas, name in json.loads(path.read_text("utf-8")):
-        passage = f"dream-{name}"
+    for turns, qas, dialogue in json.loads(path.read_text("utf-8")):
+        passage = f"dream-{dialogue}"
         passages.append(Passage(passage, text="\n".join(turns)))
         for number, qa in enumerate(qas, 1):
             options = tuple(qa["choice"])
             correct = (options.index(qa["answer"]),)
-            text = qa["question"]
-            question = Question(
-                f"{passage}-{number}", passage, text=text, options=options, correct=correct
-            )
-            questions.append(question)
+            name, text = f"{passage}-{number}", qa["question"]
+            questions.append(Question(name, passage, text=text, options=options, correct=correct))
     return passages, questions
 
 
@@ -54,16 +51,11 @@ def read_mctest(path: Path) -> Records:
         passage, _, text, *cells = story.split("\t")
         passages.append(Passage(passage, text=" ".join(text.replace("\\newline", " ").split())))
         for number, letter in enumerate(letters.split("\t")):
-            cell, *options = cells[5 * number : 5 * number + 5]
-            _, _, question_text = cell.partition(": ")  # "one: " or "multiple: " sentences needed
-            question = Question(
-                f"{passage}-{number + 1}",
-                passage,
-                text=question_text,
-                options=tuple(options),
-                correct=("ABCD".index(letter),),
-            )
-            questions.append(question)
+            cell, *choice = cells[5 * number : 5 * number + 5]
+            _, _, text = cell.partition(": ")  # "one: " or "multiple: " sentences needed
+            name, options = f"{passage}-{number + 1}", tuple(choice)
+            correct = ("ABCD".index(letter),)
+            questions.append(Question(name, passage, text=text, options=options, correct=correct))
     return passages, questions
 
 
@@ -81,13 +73,9 @@ def main(dream: Path, mctest: Path, out: Path) -> None:
         write_records(out / split / "questions.jsonl", questions)
         print(f"{out / split}: {len(passages)} passages, {len(questions)} questions")
     hashes = {split: hash_data(out, split) for split in SPLITS}
-    write_json(
-        out / "card.json", {"corpus": "DREAM, MCTest", "licence": LICENCE, "manifests": hashes}
-    )
+    card = {"corpus": "DREAM, MCTest", "licence": LICENCE, "manifests": hashes}
+    write_json(out / "card.json", card)
 
 
 if __name__ == "__main__":
-    try:
-        main(*map(Path, sys.argv[1:]))
-    except InputError as error:
-        sys.exit(f"speechssl: {error}")
+    run_program(main)

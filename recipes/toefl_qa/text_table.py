@@ -5,10 +5,11 @@ python recipes/toefl_qa/text_table.py EXP/SPLIT
     reads EXP/SPLIT/ARM/results.jsonl, writes EXP/SPLIT/table.json and prints it
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import write_json
+from speechssl.cli import run_program
+from speechssl.errors import InputError
 from speechssl.results import Row, Table, describe_rows, format_interval, read_rows
 
 ARMS = {
@@ -35,6 +36,8 @@ def main(folder: Path) -> None:
             scores = {row.metric: row for row in rows if row.system == system}
             line = (name, *(format_interval(scores.get(metric)) for metric in METRICS))
             lines.append(line)
+    if not read:
+        raise InputError(f"{folder} has no results; recipes/toefl_qa/text.sh writes them")
     columns = ("learnt before", "set accuracy", "accuracy")
     table = Table("TOEFL-QA as text", columns, tuple(lines), f"Percent. {describe_rows(read)}")
     write_json(folder / "table.json", table.values)
@@ -42,4 +45,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

@@ -9,7 +9,6 @@ own cluster, and the mutual information of both in bits; better times raise both
 recordings of every folder whose reference is in another folder are read.
 """
 
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 
 from speechssl.audio import read_audio
+from speechssl.cli import run_program
 from speechssl.pretrain.data import list_training_data
 from speechssl.units.codebook import load_codebook
 from speechssl.units.features import load_matching_features
@@ -61,4 +61,4 @@ def main(recordings_list: Path, teacher: str, codebook_path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *sys.argv[2:])
+    run_program(main)

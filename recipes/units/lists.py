@@ -31,6 +31,7 @@ from mix import parse_copies
 from tqdm import tqdm
 
 from speechssl.audio import read_audio
+from speechssl.cli import run_program
 from speechssl.data.records import Passage, load_corpus, read_lines
 from speechssl.units.features import Features, load_features
 
@@ -266,7 +267,7 @@ def list_precise(folder: Path) -> list[Measured]:
     return rows
 
 
-def parse_arguments() -> Namespace:
+def make_parser() -> ArgumentParser:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("speech").add_argument
@@ -289,11 +290,10 @@ def parse_arguments() -> Namespace:
     add("--others", type=Path, nargs="+", default=[], help=others)
     add("--fsdd", type=Path)
     add("--precise", type=Path)
-    return parser.parse_args()
+    return parser
 
 
 COMMANDS = {"speech": list_speech, "repeat": repeat_recordings, "measure": list_measured}
 
 if __name__ == "__main__":
-    options = parse_arguments()
-    COMMANDS[options.command](options)
+    run_program(lambda options: COMMANDS[options.command](options), make_parser())

@@ -7,10 +7,10 @@ each set and condition.
 NAME says how a set differs from the first one: who speaks, or what is said.
 """
 
-import sys
 from collections import defaultdict
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.results import (
     Row,
     Table,
@@ -47,7 +47,7 @@ def make_metric_table(title: str, rows: dict[tuple[str, str], Row]) -> Table:
     return Table(title, ("system", *columns), tuple(lines), note)
 
 
-def main(folders: list[str]) -> None:
+def main(*folders: str) -> None:
     by_metric: dict[str, dict[tuple[str, str], Row]] = {metric: {} for metric in METRICS}
     for argument in folders:
         name, _, path = argument.rpartition("=")
@@ -59,4 +59,4 @@ def main(folders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_program(main)

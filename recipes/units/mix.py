@@ -14,7 +14,6 @@ their corpus. Recordings of equal settings are not made again.
 import os
 import random
 import re
-import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,8 +24,10 @@ from typing import Any
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
+from speechssl.cli import run_program
 from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Corpus, Passage, Question, hash_data, load_corpus, write_records
+from speechssl.errors import InputError
 
 Job = tuple[Path, Path, str, Namespace]  # of `distort_recording`
 
@@ -57,9 +58,8 @@ def parse_article(passage: Passage) -> str:
     """Return "12" of "flite-12_3": `speechssl prepare squad` calls passages ARTICLE_PARAGRAPH."""
     match = re.search(r"(\d+)_\d+$", passage.id)
     if match is None:
-        sys.exit(
-            f"speechssl: the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out "
-            "--articles"
+        raise InputError(
+            f"the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out --articles"
         )
     return match[1]
 
@@ -79,7 +79,7 @@ def name_readings(options: Namespace) -> dict[str, Path]:
         for number in range(1, copies.get(corpus.name, 1) + 1):
             name = corpus.name if number == 1 else f"{corpus.name}-{number}"
             if name in readings:
-                sys.exit(f"speechssl: two corpora are called {name}; rename the folder {corpus}")
+                raise InputError(f"two corpora are called {name}; rename the folder {corpus}")
             readings[name] = corpus
     return readings
 
@@ -166,4 +166,4 @@ if __name__ == "__main__":
     add("--distorted", type=float, default=0.5, help=SHARE)
     add("--copies", type=parse_copies, nargs="*", default=(), metavar="NAME=N", help=COPIES)
     add("--snr-range", type=float, nargs=2, default=(0.0, 20.0), help="dB")
-    main(parser.parse_args())
+    run_program(main, parser)

@@ -16,6 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE, read_audio, write_flac
+from speechssl.cli import run_program
 from speechssl.data.recordings import list_recordings
 from speechssl.errors import InputError, report_set_aside
 from speechssl.signal import measure_level
@@ -25,9 +26,11 @@ PAUSES = (0.1, 0.4)  # seconds
 LENGTH = 20  # seconds of a file
 
 
-def pack(options: Namespace, sources: Sequence[Path]) -> None:
+def pack(options: Namespace) -> None:
     """Pack the recordings, and write the list of the files. Those that cannot be read are set aside
     and reported."""
+    paths = [recording.path for f in options.folders for recording in list_recordings(f)]
+    sources = sorted(path for path in paths if not re.search(options.skip, path.name))
     rng = np.random.default_rng(0)
     folder = options.out.with_suffix("")
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,9 +79,4 @@ if __name__ == "__main__":
     )
     copies = "times that every recording occurs, beside others each time"
     add("--copies", type=int, default=1, help=copies)
-    options = parser.parse_args()
-    try:
-        paths = [recording.path for f in options.folders for recording in list_recordings(f)]
-    except InputError as error:
-        parser.error(str(error))
-    pack(options, sorted(path for path in paths if not re.search(options.skip, path.name)))
+    run_program(pack, parser)

@@ -8,10 +8,10 @@ of two words; and the share of units of people's sentences that noise changes (u
 UED).
 """
 
-import sys
 from pathlib import Path
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.results import Table
 
 
@@ -19,7 +19,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, str]]:
     """Return encoder and read-out -> column -> cell. folder: of files NAME-on-LIST.json, written by
     `speechssl units evaluate`."""
     cells: dict[str, dict[str, str]] = {}
-    for path in sorted(folder.glob("*.json")):
+    for path in sorted(path for path in folder.iterdir() if path.suffix == ".json"):
         arm, _, measured_on = path.stem.partition("-on-")
         values = read_json(path)
         row = cells.setdefault(arm, {"units a second": f"{values['units_a_second']:.1f}"})
@@ -36,9 +36,13 @@ def read_cells(folder: Path) -> dict[str, dict[str, str]]:
     return cells
 
 
-if __name__ == "__main__":
-    cells = read_cells(Path(sys.argv[1]))
+def main(folder: Path) -> None:
+    cells = read_cells(folder)
     columns = list(dict.fromkeys(name for row in cells.values() for name in row))
     lines = [(arm, *(row.get(name, "–") for name in columns)) for arm, row in cells.items()]
     print("distance of the same text / of other texts / AUC\n")
     print(Table("", ("encoder, read-out", *columns), tuple(lines)).markdown)
+
+
+if __name__ == "__main__":
+    run_program(main)

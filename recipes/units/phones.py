@@ -7,12 +7,17 @@ Units are phones with `<wb>` between words: what DUAL loses by other units can b
 them, and an encoder can learn to hear them in noise (`pretrain phones`).
 """
 
-import sys
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.units.fit import make_phone_codebook
 
-if __name__ == "__main__":
+
+def main(out: Path) -> None:
     codebook = make_phone_codebook()
-    codebook.save(Path(sys.argv[1]))
-    print(f"{sys.argv[1]}: K = {codebook.size}, {codebook.hash}")
+    codebook.save(out)
+    print(f"{out}: K = {codebook.size}, {codebook.hash}")
+
+
+if __name__ == "__main__":
+    run_program(main)

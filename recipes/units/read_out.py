@@ -7,14 +7,18 @@ The codebooks that `pretrain spin` learns read single frames, without silence. B
 chosen on dev.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+from speechssl.cli import run_program
 from speechssl.units.codebook import load_codebook
 
-if __name__ == "__main__":
-    _, source, out, smooth, margin = sys.argv
+
+def main(source: str, out: Path, smooth: int, margin: int) -> None:
     codebook = load_codebook(source)
-    card = codebook.card | {"smooth": int(smooth), "margin": int(margin)}
-    replace(codebook, card=card).save(Path(out))
+    card = codebook.card | {"smooth": smooth, "margin": margin}
+    replace(codebook, card=card).save(out)
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -17,6 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from speechssl.audio import write_flac
+from speechssl.cli import run_program
 from speechssl.synth.minisqa import list_split_voices
 from speechssl.synth.speak import read_aloud
 
@@ -55,4 +56,4 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, help="folder of the lists")
     parser.add_argument("--synthesisers", nargs="*", default=["espeak-ng"])
-    main(parser.parse_args())
+    run_program(main, parser)

@@ -12,7 +12,6 @@ measured, before rounding.
 """
 
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from speechssl.artifacts import read_json, replace_file, write_json
+from speechssl.cli import run_program
 from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import dequantise, quantise
 from speechssl.results import name_condition
@@ -103,5 +103,4 @@ def main(exp: Path, arm: str, book: str, out: Path, config: str) -> None:
 
 
 if __name__ == "__main__":
-    _, exp, arm, book, out, config = sys.argv
-    main(Path(exp), arm, book, Path(out), config)
+    run_program(main)

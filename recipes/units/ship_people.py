@@ -9,7 +9,6 @@ rounding.
 """
 
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from safetensors.torch import load_file
 from ship import print_size, read_scores, save_weights
 
 from speechssl.artifacts import read_json, write_json
+from speechssl.cli import run_program
 from speechssl.encoders.load import hash_folder, load_encoder
 from speechssl.quantisation import quantise
 from speechssl.units.codebook import load_codebook
@@ -63,4 +63,4 @@ def main(exp: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    run_program(main)

@@ -10,12 +10,12 @@ is smaller than the distance of recordings of two texts.
 """
 
 import re
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_json
+from speechssl.cli import run_program
 from speechssl.results import Table, format_interval, name_condition, read_rows
 
 # beginning of an arm's name -> whether words or phones were used in its training, or in that of the
@@ -137,4 +137,4 @@ def main(exp: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run_program(main)

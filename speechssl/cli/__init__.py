@@ -10,14 +10,15 @@ import os
 import re
 import sys
 import time
+import traceback
 import warnings
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from speechssl import __version__
 from speechssl.artifacts import CARD, describe_refusal, name_refused_file, read_json
@@ -175,14 +176,42 @@ def script(function: Callable[[Any], Any], options: type) -> int:
     return _attempt(partial(parse_call, program, options, sys.argv[1:]), function)
 
 
+def run_program(
+    function: Any = None, parser: ArgumentParser | None = None, **commands: Callable[..., None]
+) -> NoReturn:
+    """Call the function of a small program with the words of the shell, and end the process.
+
+    A word becomes a str, int, float or Path, as its parameter is annotated. --help prints the
+    docstring of the program; a call that does not fit prints it on stderr, with exit code 2.
+    parser: makes the function's only argument from the words. commands: functions that a first word
+    chooses, which may have dashes; function: None where there must be such a word.
+    """
+    if parser:
+        sys.exit(_attempt(partial(function, parser.parse_args())))
+    words = sys.argv[1:]
+    usage = inspect.cleandoc(sys.modules["__main__"].__doc__ or "")
+    if "--help" in words or "-h" in words:
+        print(usage)
+        sys.exit()
+    if words and words[0].replace("-", "_") in commands:
+        function = commands[words.pop(0).replace("-", "_")]
+    try:
+        call = inspect.signature(function, eval_str=True).bind(*words)
+        for name, value in call.arguments.items():
+            kind = call.signature.parameters[name].annotation
+            call.arguments[name] = [*map(kind, value)] if isinstance(value, tuple) else kind(value)
+    except (TypeError, ValueError):
+        print(usage, file=sys.stderr)
+        sys.exit(2)
+    sys.exit(_attempt(partial(function, *call.args)))
+
+
 def _attempt(
     read_call: Callable[[], tuple[Any, Namespace] | None],
     function: Callable[[Any], Any] | None = None,
 ) -> int:
     """Read the options, call the function with them, and turn exceptions into exit codes.
-
-    function: None stands for the function of the verb that the options belong to.
-    """
+    read_call: None is returned where nothing is left to do. function: None is that of the verb."""
     verbose = strict = False
     try:
         call = read_call()
@@ -197,8 +226,6 @@ def _attempt(
         return 141  # the exit code of a program that SIGPIPE ends
     except (InputError, OSError) as error:  # OSError: a folder that cannot be written, a full disk
         if verbose:
-            import traceback
-
             traceback.print_exc()
         sentence = str(error) if isinstance(error, InputError) else describe_refusal(error)
         print(f"speechssl: {escape_line(sentence)}", file=sys.stderr)

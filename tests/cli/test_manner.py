@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import runpy
 import warnings
 from argparse import Namespace
 from dataclasses import dataclass
@@ -95,3 +96,54 @@ def test_strict_ends_with_3_where_items_were_set_aside(call, tmp_path):
     assert err.endswith("speechssl: 5 set aside (--strict)\n")
     assert call(Verb(tmp_path, failed=5))[0] == 0
     assert call(Verb(tmp_path), "--strict")[0] == 0  # items of earlier calls do not count
+
+
+PROGRAM = '''"""Count lines.
+
+    python count.py FILE TIMES [NAME ...]
+    python count.py show-names NAME ...
+"""
+
+from pathlib import Path
+
+from speechssl.cli import run_program
+
+
+def count(file: Path, times: int, *names: str) -> None:
+    print(times * len(file.read_text().splitlines()), *names)
+
+
+def show_names(*names: str) -> None:
+    print(names)
+
+
+if __name__ == "__main__":
+    run_program(count, show_names=show_names)
+'''
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out", "err"),
+    [
+        ("count.py 2", 0, f"{2 * len(PROGRAM.splitlines())}\n", ""),
+        ("count.py 0 a b", 0, "0 a b\n", ""),
+        ("show-names a", 0, "('a',)\n", ""),
+        ("--help", 0, "python count.py FILE TIMES", ""),
+        ("count.py", 2, "", "python count.py FILE TIMES"),
+        ("count.py two", 2, "", "python count.py FILE TIMES"),
+        ("no-such-folder/file 1", 2, "", "speechssl: cannot use no-such-folder/file"),
+    ],
+)
+def test_a_program_takes_the_words_of_the_shell(
+    words, code, out, err, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("count.py").write_text(PROGRAM)
+    monkeypatch.setattr("sys.argv", ["count.py", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("count.py", run_name="__main__")
+    assert (ended.value.code or 0) == code
+    printed = capsys.readouterr()
+    assert out in printed.out
+    assert err in printed.err
+    assert bool(printed.err) == bool(err)

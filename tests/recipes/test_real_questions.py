@@ -193,7 +193,7 @@ def test_spoken_squad_keeps_the_questions_that_were_held_out_and_gains_their_tex
     recognised = {"a read boat": ["a", "b"], "to cats": ["c", "d"]}  # of a red boat, two cats
     write_article(source / "spoken_test-v1.1.json", recognised)
     write_article(tmp_path / "dev.json", {"Two cats.": ["d"]})  # d is held out
-    script("spoken_squad/held_out.py").main(source, out, [tmp_path / "dev.json"])
+    script("spoken_squad/held_out.py").main(source, out, tmp_path / "dev.json")
     paragraphs = read_paragraphs(out / "spoken_test-v1.1.json")
     assert [[q["id"] for q in p["qas"]] for p in paragraphs] == [[], ["d"]]
     texts = [paragraph["context"] for paragraph in read_paragraphs(out / "dev-v1.1.json")]
