@@ -125,8 +125,8 @@ class WordErrors:
 def word_error_rate(
     references: Sequence[str], hypotheses: Sequence[str], language: str = "en"
 ) -> WordErrors:
-    """Count errors in the tokens of `text.tokens` (en: words, zh: characters) by jiwer's alignment.
-    `text.name_error_metric` has the name of their rate: "wer", or "cer" in Chinese.
+    """Count errors in the tokens of `text.split_tokens` (en: words, zh: characters) by jiwer's
+    alignment. `text.name_error_metric` has the name of their rate: "wer", or "cer" in Chinese.
 
     An empty hypothesis deletes every word; words recognised where the reference is empty are
     insertions. Raises InputError when no reference has a word; jiwer raises ValueError for lists of

@@ -166,14 +166,14 @@ def name_metric(metric: str) -> str:
     return metric.upper() if len(metric) <= 4 else metric.replace("_", " ")
 
 
-def name_unit(metric: str) -> str:
+def name_metric_unit(metric: str) -> str:
     """Return the unit of a metric: "%", "dB", "×", or ""."""
     return UNITS.get(metric.lower().removesuffix(DEFAULT), "%")
 
 
 def count_decimals(metric: str) -> int:
     """Return the number of decimals with which values of a metric are shown."""
-    return 1 if name_unit(metric) in ("%", "dB") else 2
+    return 1 if name_metric_unit(metric) in ("%", "dB") else 2
 
 
 def choose_averaged_tasks(tasks: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -419,18 +419,19 @@ def format_markdown(tables: Iterable[Table]) -> str:
 
 
 def format_results(rows: Sequence[Row]) -> str:
-    """Write results for the terminal: the tables of `make_tables`, the units that their intervals
-    draw, and which systems have seen the split."""
+    """Write results for the terminal: the tables of `make_metric_tables`, the units that their
+    intervals draw, and which systems have seen the split."""
     texts = []
-    for metric, table in make_tables(rows).items():
-        head = f"{metric} ({name_unit(metric)})" if name_unit(metric) else metric
+    for metric, table in make_metric_tables(rows).items():
+        unit = name_metric_unit(metric)
+        head = f"{metric} ({unit})" if unit else metric
         texts.append(replace(table, columns=(head, *table.columns[1:])).text)
     drawn = describe_rows(rows)
     seen = describe_seen((row.name, row.seen) for row in rows)
     return "\n\n".join(filter(None, [*texts, drawn, seen]))
 
 
-def make_tables(rows: Iterable[Row]) -> dict[str, Table]:
+def make_metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     """Make a table for each metric, with a line for each system and a column for each condition;
     cells are "value [low, high]".
 

@@ -463,8 +463,8 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
 
 
 def count_errors(pairs: Sequence[tuple[str, str]], language: str) -> Rates:
-    """Count the rates of errors on the words that WER counts (`text.tokens`). pairs: reference and
-    recognised texts."""
+    """Count the rates of errors on the words that WER counts (`text.split_tokens`). pairs:
+    reference and recognised texts."""
     counts, total = Counter[str](), 0
     for reference, hypothesis in pairs:
         words = split_words(reference, language)

@@ -169,7 +169,7 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
     return names
 
 
-def measure_file(path: Path) -> int:
+def measure_file_size(path: Path) -> int:
     """Measure a file in bytes; -1 for a missing file, which `encode` reports later."""
     return path.stat().st_size if path.is_file() else -1
 
@@ -202,7 +202,7 @@ def freeze_mixtures(
     that is missing, cannot be read, or has changed since it was frozen.
     """
     card = path.with_suffix(".card.json")
-    files = [[name, measure_file(file)] for name, file in recordings.items()]
+    files = [[name, measure_file_size(file)] for name, file in recordings.items()]
     noise = [[c.text, [list(source) for source in distorter.list_sources(c)]] for c in conditions]
     made_from = hash_json([files, noise, distorter.seed])
     has_manifest = path.is_file() and card.is_file()

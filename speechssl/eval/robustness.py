@@ -24,7 +24,7 @@ from speechssl.eval.conditions import (
     check_conditions,
     freeze_mixtures,
     list_settings,
-    measure_file,
+    measure_file_size,
     name_utterances,
     normalise_paths,
 )
@@ -173,7 +173,7 @@ def score_missing(
     recordings: dict[str, Recording] = {}
     for task in tasks:
         items = {utterances[item]: item for item in normalise_paths(task.items)}
-        files = [[item.id, name, measure_file(item.path)] for name, item in items.items()]
+        files = [[item.id, name, measure_file_size(item.path)] for name, item in items.items()]
         noise = mixtures.hash_mixtures(setting.condition, list(items))
         facts = [setting.group, asdict(setting.condition), noise, mixtures.seed]
         made_from = hash_json([dict(task.card), task.metric, files, *facts])

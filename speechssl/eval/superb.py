@@ -48,7 +48,7 @@ from speechssl.results import (
     describe_snr,
     format_seeds,
     list_rows,
-    name_unit,
+    name_metric_unit,
     read_rows,
 )
 from speechssl.superb.data import OnlineLoader
@@ -289,6 +289,7 @@ def format_mean(rows: Sequence[Row], metric: str, at: float) -> str:
 
 def name_measure(task: str, metric: str) -> str:
     """Name the line of a measure: "sid acc ↑", "ss si_sdri (dB) ↑"."""
-    unit_text = f" ({name_unit(metric)})" if name_unit(metric) not in ("", "%") else ""
+    unit = name_metric_unit(metric)
+    unit_text = "" if unit in ("", "%") else f" ({unit})"
     arrow = "↓" if metric in LOWER_IS_BETTER else "↑"
     return f"{task} {metric}{unit_text} {arrow}"

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from speechssl.report.scores import name_condition, write_decibels
-from speechssl.results import INK, PAPER, name_unit, style_figures
+from speechssl.report.scores import title_condition, write_decibels
+from speechssl.results import INK, PAPER, name_metric_unit, style_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,11 +131,11 @@ def draw_over_snr(
                 plotted = scores[(scores.condition == noise) | (scores.condition == "clean")]
                 snrs = all_scores.snr_db[all_scores.condition == noise]
                 _plot_over_snr(ax, plotted, snrs, slots)
-            axis_unit = name_unit(scores.metric.iloc[0])
+            axis_unit = name_metric_unit(scores.metric.iloc[0])
             two_lines = name.replace(", ", "\n")
             row[0].set_ylabel(f"{two_lines} ({axis_unit})" if axis_unit else name)
         for noise, top, bottom in zip(noises, axes[0], axes[-1], strict=True):
-            top.set_title(name_condition(noise), fontsize=9)
+            top.set_title(title_condition(noise), fontsize=9)
             bottom.set_xlabel(SNR_AXIS if len(noises) < 3 else "SNR (dB)")
         add_legend(figure)
         return Drawing(title, save_svg(figure), caption)

@@ -24,7 +24,7 @@ from speechssl.results import (
     Table,
     describe_error_bars,
     name_metric,
-    name_unit,
+    name_metric_unit,
 )
 
 GROUPS = ("seen-", "unseen-")  # the names of noisy conditions of a grid begin with these
@@ -80,7 +80,7 @@ def make_robustness_section(
     for metric_unit, losses_title in LOSSES.items():
         unit_panels = {}
         for name, panel in panels.items():
-            if name_unit(panel.metric.iloc[0]) == metric_unit:
+            if name_metric_unit(panel.metric.iloc[0]) == metric_unit:
                 unit_panels[name] = panel
         drawings.append(draw_losses(losses_title, unit_panels, metric_unit))
     curves_title = "Scores against the signal-to-noise ratio (SNR)"

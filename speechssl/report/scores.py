@@ -125,7 +125,7 @@ def write_decibels(snr_db: float) -> str:
     return f"{snr_db:g}\u00a0dB".replace("-", "\u2212")
 
 
-def name_condition(condition: str) -> str:
+def title_condition(condition: str) -> str:
     """Name a condition without its SNR, such as "Pink noise"."""
     plain = condition.replace("_", " ").replace("-", " ").capitalize()
     return CONDITIONS.get(condition, plain)
@@ -134,15 +134,15 @@ def name_condition(condition: str) -> str:
 def label_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition with its SNR, such as "Pink noise, 5 dB"."""
     if snr_db is None or math.isnan(snr_db):
-        return name_condition(condition)
-    return f"{name_condition(condition)}, {write_decibels(snr_db)}"
+        return title_condition(condition)
+    return f"{title_condition(condition)}, {write_decibels(snr_db)}"
 
 
 def phrase_condition(condition: str, snr_db: float | None) -> str:
     """Name a condition within a sentence: "clean speech", "pink noise at 5 dB"."""
     if condition == "clean":
         return "clean speech"
-    name = name_condition(condition)
+    name = title_condition(condition)
     noise = "" if snr_db is None else f" at {write_decibels(snr_db)}"
     return f"{name[:1].lower()}{name[1:]}{noise}"
 

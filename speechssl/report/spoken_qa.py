@@ -21,7 +21,7 @@ from speechssl.results import (
     describe_error_bars,
     describe_range,
     join_words,
-    make_tables,
+    make_metric_tables,
     name_metric,
 )
 
@@ -37,7 +37,7 @@ def make_qa_section(
     ff1 = scores[scores.metric == "ff1"]
     bars = describe_error_bars(zip(ff1.label, ff1.drawn, ff1.groups, strict=True))
     tables = []
-    for metric, table in make_tables(rows).items():
+    for metric, table in make_metric_tables(rows).items():
         name = name_metric(metric)
         about = f"{name}: {METRICS[metric][1]}." if metric in METRICS else ""
         drawn = describe_drawn((r.name, r.drawn, r.groups) for r in rows if r.metric == metric)

@@ -84,7 +84,7 @@ class HeadEvaluation:
     """An evaluation has measures by their names; heads are chosen by the first of them.
 
     The names are acc, per, wer, wer_lm, eer, min_dcf, mtwv, atwv, der, slot_f1, slot_cer, pesq,
-    stoi and si_sdri. Values are in the units of `results.name_unit`: percent, dB or a scale.
+    stoi and si_sdri. Values are in the units of `results.name_metric_unit`: percent, dB or a scale.
     """
 
     measures: Mapping[str, Interval]

@@ -94,7 +94,7 @@ class HeadRun:
         """Make the trainer, with the state of the folder."""
         return Trainer(self) if self.tuning is None else self.tuning.make_trainer(self)
 
-    def change_rate(self, rate: float) -> HeadRun:
+    def copy_at_rate(self, rate: float) -> HeadRun:
         """Make the same run at another learning rate, in a folder of its own."""
         settings = replace(self.settings, learning_rate=rate)
         return replace(self, settings=settings, folder=self.folder / f"lr-{rate:g}")
@@ -430,7 +430,7 @@ def train_heads(
         one_rate_runs = []
         for run, _, _ in unfinished:
             rates = dict.fromkeys((*run.rates, run.settings.learning_rate))
-            one_rate_runs += [run.change_rate(rate) for rate in rates]
+            one_rate_runs += [run.copy_at_rate(rate) for rate in rates]
         attempts = train_runs(one_rate_runs, workers)
         for run, step, made_from in unfinished:
             run_attempts = [a for folder, a in attempts.items() if folder.parent == run.folder]
@@ -458,7 +458,7 @@ def save_heads(run: HeadRun, attempts: Sequence[Attempt]) -> dict[str, Any]:
     hashes = {}
     # The tuned head comes last: the card has its `layer_weights` and `trained_parameters`.
     for which, attempt in (("default", by_rate[own_rate]), ("tuned", best_attempt)):
-        one_run = run.change_rate(attempt.learning_rate)
+        one_run = run.copy_at_rate(attempt.learning_rate)
         models = load_best(one_run)
         head: Any = models["head"]
         shares = head.featurizer.shares.tolist()

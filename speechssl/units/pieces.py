@@ -58,7 +58,7 @@ class Pieces:
     def join(self, runs: RunLength) -> RunLength:
         """Join the units of a recording to pieces. The length of a piece, in frames, is the sum of
         its units'; unlike equal units, equal pieces may follow each other."""
-        encoding = self.tokenizer.encode(write_units(runs.units))
+        encoding = self.tokenizer.encode(to_characters(runs.units))
         ids = np.array(encoding.ids, runs.units.dtype)
         firsts = [first for first, _ in encoding.offsets]
         borders = runs.borders[[*firsts, len(runs)]]
@@ -69,7 +69,7 @@ class Pieces:
         return [ord(letter) - FIRST_CODE for letter in self.tokenizer.id_to_token(piece) or ""]
 
 
-def write_units(units: Iterable[int]) -> str:
+def to_characters(units: Iterable[int]) -> str:
     """Write units as characters, which a tokeniser reads."""
     return "".join(chr(FIRST_CODE + int(unit)) for unit in units)
 
@@ -87,17 +87,17 @@ def fit_pieces(o: FitPieces) -> None:
         raise InputError(f"{o.units} has units 0 to {size - 1}, and no --boundary {o.boundary}")
     tokenizer = Tokenizer(models.BPE())
     if o.boundary is not None:
-        boundary = write_units([o.boundary])
+        boundary = to_characters([o.boundary])
         tokenizer.pre_tokenizer = pre_tokenizers.Split(boundary, "merged_with_previous")
     trainer = trainers.BpeTrainer(
         vocab_size=o.size,
         min_frequency=o.least,
-        initial_alphabet=[write_units([unit]) for unit in range(size)],
+        initial_alphabet=[to_characters([unit]) for unit in range(size)],
         show_progress=False,
     )
 
     utterances = list(iterate_units(o.units))
-    texts = (write_units(utterance.runs.units) for utterance in utterances)
+    texts = (to_characters(utterance.runs.units) for utterance in utterances)
     tokenizer.train_from_iterator(texts, trainer)
     pieces = Pieces(
         {

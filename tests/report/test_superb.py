@@ -11,7 +11,7 @@ from speechssl.report.superb_figures import MOST_CLASSES, compute_deviates, shar
 def test_units_directions_and_decimals_of_the_metrics():
     units = {"acc": "%", "mtwv": "%", "si_sdri": "dB", "pesq": "", "ratio_cached": "×"}
     units |= {"si_sdri_default": "dB", "pesq_default": ""}
-    assert {metric: results.name_unit(metric) for metric in units} == units
+    assert {metric: results.name_metric_unit(metric) for metric in units} == units
     errors = {"per", "eer", "der", "slot_cer", "wer_lm", "wer_lm_default", "eer_default"}
     assert errors <= results.LOWER_IS_BETTER
     scores = {"acc", "slot_f1", "mtwv", "pesq", "stoi", "si_sdri", "acc_default"}
