@@ -170,7 +170,7 @@ def name_utterances(tasks: Iterable[tuple[str, Sequence[Item]]]) -> dict[Item, s
 
 
 def measure_file_size(path: Path) -> int:
-    """Measure a file in bytes; -1 for a missing file, which `encode` reports later."""
+    """Measure the size of a file in bytes; -1 for a missing file, which `encode` reports later."""
     return path.stat().st_size if path.is_file() else -1
 
 
