@@ -13,6 +13,7 @@ from speechssl.synth.speak import (
     spell_year,
 )
 from speechssl.text import (
+    english_digits,
     find_language,
     fold_letters,
     name_error_metric,
@@ -23,7 +24,7 @@ from speechssl.text import (
     split_tokens,
 )
 from speechssl.text.chinese import FORMS, split_syllables, write_pinyin
-from speechssl.text.numbers_en import load_spoken_english, write_english_digits
+from speechssl.text.numbers_en import load_spoken_english
 from speechssl.text.numbers_zh import write_chinese_digits
 
 from .files import refused
@@ -234,7 +235,7 @@ KEPT = read_pairs(
 
 @pytest.mark.parametrize(
     ("write_digits", "text", "expected"),
-    [(write_english_digits, *pair) for pair in ENGLISH_NUMBERS + KEPT]
+    [(english_digits, *pair) for pair in ENGLISH_NUMBERS + KEPT]
     + [(write_chinese_digits, *pair) for pair in CHINESE_NUMBERS],
 )
 def test_numbers_become_digits_where_they_are_certain(write_digits, text, expected):
@@ -250,13 +251,13 @@ def test_numbers_become_digits_where_they_are_certain(write_digits, text, expect
 def test_english_numbers_years_ordinals_and_decimals_become_their_digits(
     number, year, rank, decimals
 ):
-    assert write_english_digits(spell_cardinal(str(number))) == str(number)
-    assert write_english_digits(spell_year(str(year))) == str(year)
-    assert write_english_digits(spell_ordinal(str(rank)))[:-2] == str(rank)
+    assert english_digits(spell_cardinal(str(number))) == str(number)
+    assert english_digits(spell_year(str(year))) == str(year)
+    assert english_digits(spell_ordinal(str(rank)))[:-2] == str(rank)
     spoken = (
         f"{spell_cardinal(str(rank))} point {' '.join(spell_cardinal(digit) for digit in decimals)}"
     )
-    assert write_english_digits(spoken) == f"{rank}.{decimals}"
+    assert english_digits(spoken) == f"{rank}.{decimals}"
     assert split_answer_tokens(f"{spoken} percent", "en") == split_answer_tokens(
         f"{rank:,}.{decimals}%", "en"
     )

@@ -21,6 +21,8 @@ from speechssl.text import numbers_en, numbers_zh
 from speechssl.text.chinese import FORMS
 
 T = TypeVar("T")
+# the name by which it is imported from here
+english_digits = numbers_en.write_english_digits
 
 # languages of TyDi QA of which only answers can be scored: no rules normalise their texts
 ANSWERS_ONLY = ("ar", "bn", "ko", "sw")
