@@ -186,24 +186,36 @@ def run_program(
     parser: makes the function's only argument from the words. commands: functions that a first word
     chooses, which may have dashes; function: None where there must be such a word.
     """
-    if parser:
-        sys.exit(_attempt(partial(function, parser.parse_args())))
     words = sys.argv[1:]
     usage = inspect.cleandoc(sys.modules["__main__"].__doc__ or "")
-    if "--help" in words or "-h" in words:
+    if parser:
+        arguments: tuple[Any, ...] = (parser.parse_args(),)
+    elif "--help" in words or "-h" in words:
         print(usage)
         sys.exit()
-    if words and words[0].replace("-", "_") in commands:
-        function = commands[words.pop(0).replace("-", "_")]
-    try:
-        call = inspect.signature(function, eval_str=True).bind(*words)
-        for name, value in call.arguments.items():
-            kind = call.signature.parameters[name].annotation
-            call.arguments[name] = [*map(kind, value)] if isinstance(value, tuple) else kind(value)
-    except (TypeError, ValueError):
-        print(usage, file=sys.stderr)
-        sys.exit(2)
-    sys.exit(_attempt(partial(function, *call.args)))
+    else:
+        if words and words[0].replace("-", "_") in commands:
+            function = commands[words.pop(0).replace("-", "_")]
+        try:
+            arguments = convert_words(function, words)
+        except (TypeError, ValueError):
+            print(usage, file=sys.stderr)
+            sys.exit(2)
+
+    def work() -> None:  # after which `_attempt` has nothing left to call
+        function(*arguments)
+
+    sys.exit(_attempt(work))
+
+
+def convert_words(function: Callable[..., None], words: Sequence[str]) -> tuple[Any, ...]:
+    """Convert words of the shell to the arguments of a function, by the annotations of its
+    parameters. Raises TypeError or ValueError for words that do not fit."""
+    call = inspect.signature(function, eval_str=True).bind(*words)
+    for name, value in call.arguments.items():
+        kind = call.signature.parameters[name].annotation
+        call.arguments[name] = [*map(kind, value)] if isinstance(value, tuple) else kind(value)
+    return call.args
 
 
 def _attempt(
@@ -211,7 +223,10 @@ def _attempt(
     function: Callable[[Any], Any] | None = None,
 ) -> int:
     """Read the options, call the function with them, and turn exceptions into exit codes.
-    read_call: None is returned where nothing is left to do. function: None is that of the verb."""
+
+    read_call: returns None where nothing is left to call. function: None stands for the function of
+    the verb that the options belong to.
+    """
     verbose = strict = False
     try:
         call = read_call()

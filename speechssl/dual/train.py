@@ -116,7 +116,7 @@ def train_dual(o: TrainDual) -> None:
     print(
         f"{o.out}: DUAL reader, assignment {o.assignment}{describe_run(o.out)}; next: `speechssl "
         f"evaluate qa {o.corpus} OUT --encoder ENCODER --codebook CODEBOOK --dual {o.out} "
-        f"--split {o.qa.evaluation.eval_split}`, with those that made the units"
+        f"--split {o.qa.evaluation.eval_split}` with the encoder and codebook of these units"
     )
 
 

@@ -470,9 +470,9 @@ def load_pretraining(
             head.load_state_dict(trained_head.state_dict())
             reused.append(name)
     if is_main():
-        made = [name for name in HEADS if name not in reused]
-        lacking = f"has no {', '.join(made)}; made anew" if made else "has them"
-        tqdm.write(f"{checkpoint.name}, heads of pre-training: it {lacking}", file=sys.stderr)
+        new = [name for name in HEADS if name not in reused]
+        fate = f"{', '.join(new)} made anew, for it has none that fit" if new else "kept"
+        tqdm.write(f"{checkpoint.name}, pre-training heads: {fate}", file=sys.stderr)
     return model
 
 

@@ -418,12 +418,12 @@ def prepare_run(o: Options, reference: bool = False, **further_inputs: Any) -> P
 def print_encoder(o: Options) -> None:
     """Print a line about the encoder that was made."""
     encoder = load_encoder(o.out / "encoder")
-    keep = ""
-    if o.start:
-        keep = "; next: `speechssl units transfer`, so that the units of before keep their meaning"
+    after = ""
+    if isinstance(o, Continue):
+        after = "; next: `speechssl units transfer`, so that units keep their meaning"
     print(
         f"{o.out / 'encoder'}: {encoder.card['what']}, {encoder.layers} layers of {encoder.width}; "
-        f"{describe_steps(encoder.card['training'])}; {encoder.hash}{keep}"
+        f"{describe_steps(encoder.card['training'])}; {encoder.hash}{after}"
     )
 
 

@@ -474,9 +474,9 @@ class ExampleMaker:
             if recorded and timed and drawable and question.id in common:
                 questions.append(question)
         random.Random(f"examples {self.condition.label} {seed}").shuffle(questions)
-        of_passage = {question.passage: question for question in questions}
-        others = [question for question in questions if question not in of_passage.values()]
-        drawn = [*of_passage.values(), *others][:count]
+        firsts = {question.passage: question for question in questions}  # one a passage
+        others = [question for question in questions if question is not firsts[question.passage]]
+        drawn = [*firsts.values(), *others][:count]
         _, answers = self.scored[0]  # their card has the seed of the noise
         distorter = Distorter(answers.get("seed", 0), snr_over=answers.get("snr_over", ACTIVE))
         distorter.check(self.condition)

@@ -8,6 +8,7 @@ as JSON.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +65,8 @@ LABELS = {  # measure -> what the terminal calls it
     "oracle_ff1": "FF1 of the best span of units",
     "abx_within": "ABX error within speakers, less is better",
     "abx_across": "ABX error across speakers, less is better",
-    "speaker_accuracy": "speakers told by their units, less is better",
-    "speaker_chance": "the same by chance",
+    "speaker_accuracy": "accuracy of a speaker probe, less is better",
+    "speaker_chance": "its accuracy by chance",
 }
 NOT_MEASURED = (
     "nan: the list lacks what is needed. ABX within speakers needs a text twice by one speaker, "
@@ -365,6 +366,6 @@ def format_measures(values: dict[str, Any]) -> list[str]:
     for name, value in flat.items():
         shown = f"{value:.3f}" if isinstance(value, float) else value
         lines.append(f"{LABELS.get(name, name):>46}  {shown}")
-    if any(value != value for value in flat.values()):
+    if any(isinstance(value, float) and math.isnan(value) for value in flat.values()):
         lines.append(NOT_MEASURED)
     return lines

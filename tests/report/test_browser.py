@@ -94,7 +94,6 @@ def page(browser, path):
     """The page, which asks for nothing outside and logs no error."""
     new_page = browser.new_page(viewport={"width": 1200, "height": 900})
     new_page.set_default_timeout(5000)
-    new_page.set_default_navigation_timeout(60_000)  # of a busy machine
     urls, errors = [], []
     new_page.on("request", lambda request: urls.append(request.url))
     new_page.on("console", lambda message: errors.append(message.text))
