@@ -256,6 +256,14 @@ def test_everything_is_written(sweep, tmp_path):
     assert second.page == first.page
 
 
+def test_too_few_passages_for_intervals_are_said_to_be(tmp_path):
+    for name, level in (("a", 0.6), ("b", 0.5)):
+        write_scores(tmp_path / "results", name, make_lines(level, seed=0, n=QUESTIONS_PER_PASSAGE))
+    printed = write_comparison(tmp_path / "out", tmp_path / "results").printed
+    assert "No intervals: 1 passage, fewer than 5." in printed
+    assert "95 % interval" not in printed
+
+
 # ---- the units that intervals draw
 
 

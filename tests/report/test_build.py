@@ -126,6 +126,14 @@ def test_examples_are_drawn_where_two_systems_differ(folder):
     assert re.search("2 of 3 .* dual .* in 1 and cascade-x in 1", sentence)
 
 
+def test_where_passages_are_few_several_questions_of_one_are_drawn(folder):
+    corpus, out = folder
+    scored, data = read_answers(out), load_corpus(corpus, "test")
+    o = Report(out=out, corpus=corpus, examples=3)
+    examples, _ = draw_examples(o, data, scored, make_rows({CLEAN: 50.0}))
+    assert sorted(example.id for example in examples) == ["q0", "q1", "q2"]
+
+
 def test_the_data_cannot_end_the_script_that_holds_it(folder, tmp_path):
     corpus, _ = folder
     path = corpus / "test/questions.jsonl"

@@ -286,6 +286,12 @@ def test_a_list_is_measured_across_speakers_and_groups(folder, tmp_path):
     assert any("AUC (1 is best), machine - people" in line for line in format_measures(values))
 
 
+def test_a_measure_that_is_not_a_number_is_explained():
+    *_, last = format_measures({"pnmi": 0.5, "abx_within": math.nan})
+    assert last.startswith("nan: ")
+    assert not any(line.startswith("nan: ") for line in format_measures({"pnmi": 0.5}))
+
+
 def test_an_alignment_gives_purity(folder, tmp_path, capsys):
     lines = [{"id": f"r{i}", "phones": [["a", 0, 0.4], ["b", 0.5, 0.9]]} for i in range(2)]
     write_lines(tmp_path / "a.jsonl", lines)
