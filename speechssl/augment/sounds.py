@@ -34,21 +34,12 @@ VERSION = 3  # raised when the generated sounds change
 # Clips of the stand-in: 50 minutes in all, about as varied as the 900 clips of MUSAN's noise.
 CLIPS = 300
 SECONDS = 10.0  # length of a clip of the stand-in
-# name of a family -> weight with which it is drawn; 1 for the others
-WEIGHTS = {
-    "make_coloured": 1.5,
-    "make_impacts": 2.0,
-    "make_music": 1.5,
-    "make_talkers": 1.5,
-    "make_beeps": 0.6,
-    "make_footsteps": 0.7,
-}
 
 
 def generate_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndarray:
     """Generate noise (n,) int16: one to three sounds, half of the time in a room. The second and
     the third are up to 15 dB below the first, and come and go."""
-    weights = np.array([WEIGHTS.get(family.__name__, 1.0) for family in families])
+    weights = np.array([WEIGHTS.get(family, 1.0) for family in families])
     total = np.zeros(n)
     for number in range(rng.choice([1, 2, 3], p=[0.4, 0.4, 0.2])):
         family = families[rng.choice(len(families), p=weights / weights.sum())]
@@ -695,4 +686,12 @@ DEV: tuple[Family, ...] = (
     make_squeaks,
     make_breath,
 )
+WEIGHTS: dict[Family, float] = {  # with which a family is drawn; 1 for the others
+    make_coloured: 1.5,
+    make_impacts: 2.0,
+    make_music: 1.5,
+    make_talkers: 1.5,
+    make_beeps: 0.6,
+    make_footsteps: 0.7,
+}
 GENERATED = {"stand-in": SEEN, "dev": DEV, "held-out": HELD_OUT}
