@@ -41,9 +41,8 @@ with the reason. Finished work is kept; a killed run resumes with the same comma
     )
     synthesiser: Literal["espeak-ng", "flite", "festival", "kokoro"] = option(
         "espeak-ng",
-        "synthesiser of --speak: espeak-ng, whose voices differ by split; flite, festival or "
-        "kokoro (neural, noise drawn anew each "
-        "time), which speak English",
+        "synthesiser of --speak: espeak-ng, whose voices differ by split; kokoro (neural, noise "
+        "drawn anew each time); flite or festival, which speak English only",
     )
     seed: Whole = option(0, "seed of the voices of --speak")
     workers: Count = option(CORES, PROCESSES)

@@ -375,7 +375,7 @@ def list_split_voices(language: str, split: str, synthesiser: str = ESPEAK) -> t
     Raises InputError for a synthesiser that does not speak the language.
     """
     if synthesiser != ESPEAK:
-        if language != "en":
+        if language != "en" and synthesiser != "kokoro":
             raise InputError(
                 f"{synthesiser} speaks English only; leave out --synthesiser for "
                 f"the language {language}"

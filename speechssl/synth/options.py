@@ -44,7 +44,7 @@ class MiniSqa:
         False, "record the training passages a second time with one neutral voice"
     )
     synthesiser: Literal["espeak-ng", "flite", "kokoro", "piper", "festival"] = option(
-        "espeak-ng", "English only but for espeak-ng; piper gives no times of words"
+        "espeak-ng", "Mandarin: espeak-ng and kokoro; piper gives no times of words"
     )
     seed: Whole = option(
         0,

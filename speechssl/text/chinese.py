@@ -11,6 +11,7 @@ them), maps 5 to another form, and maps 2,163 rare characters more.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from speechssl.errors import MissingExtra
 
@@ -45,12 +46,25 @@ def split_syllables(text: str) -> list[str]:
     return parts
 
 
-def _write_readings(text: str, style: str, what: str) -> list[str]:
+def find_syllables(text: str) -> list[tuple[str, str, str]]:
+    """Find initial, final and tone of each character as they are spoken: 五 is "", "u", "3".
+
+    ü is written v, and third tones before one another change. Raises MissingExtra without the
+    package.
+    """
+    what = "the synthesiser kokoro in Mandarin"
+    initials = _write_readings(text, "INITIALS", what, strict=True, tone_sandhi=True)
+    finals = _write_readings(text, "FINALS_TONE3", what, strict=True, tone_sandhi=True)
+    return [(i, f[:-1].replace("ü", "v"), f[-1:]) for i, f in zip(initials, finals, strict=True)]
+
+
+def _write_readings(text: str, style: str, what: str, **options: Any) -> list[str]:
     """Write every character in a style of pypinyin. what: the purpose, for MissingExtra, which is
-    raised without the package."""
+    raised without the package; options: of pypinyin."""
     try:
         import pypinyin
     except ImportError as error:
         raise MissingExtra(what, "chinese") from error
     pinyin_style = getattr(pypinyin.Style, style)
-    return list(pypinyin.lazy_pinyin(text, pinyin_style, strict=False, neutral_tone_with_five=True))
+    options = {"strict": False, "neutral_tone_with_five": True} | options
+    return list(pypinyin.lazy_pinyin(text, pinyin_style, **options))

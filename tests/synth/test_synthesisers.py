@@ -17,6 +17,7 @@ from speechssl.synth import synthesisers
 from speechssl.synth.minisqa import generate_passage, list_split_voices, prepare_minisqa
 from speechssl.synth.options import MiniSqa
 from speechssl.synth.synthesisers import Voice, list_voices, pronounce, speak
+from speechssl.text.chinese import find_syllables
 
 from ..files import refused
 
@@ -158,3 +159,27 @@ def test_kokoro_mixes_two_speakers_and_reads_every_word_once():
         assert [mark.text for mark in utterance.words] == text.split()
         assert not {"ˈ", "ˌ"} & {phone.text for phone in utterance.phones}
     assert len({len(utterance.samples) for utterance in spoken}) > 1
+
+
+@pytest.mark.slow
+@NEEDS["kokoro"]
+def test_kokoro_speaks_mandarin_with_a_time_for_every_character():
+    text = "他住在iPhone旁边，不好。"
+    spoken = speak(text, Voice("x", "zh", "jf_alpha", engine="kokoro"))
+    assert [mark.text for mark in spoken.words] == [*"他住在", "iPhone", *"旁边不好"]
+    assert [text[mark.position] for mark in spoken.words] == list("他住在i旁边不好")
+    sounds = "".join(phone.text for phone in spoken.phones if phone.text != "_")
+    assert sounds.startswith("tʰa→ꭧu↘ʦai↘")
+    assert sounds.endswith("pu↘xau↓")
+    starts = [mark.start for mark in spoken.words]
+    assert starts == sorted(set(starts))
+
+
+def test_syllables_are_pinyin_as_it_is_spoken():
+    pytest.importorskip("pypinyin", reason='needs: pip install "speechssl[chinese]"')
+    assert find_syllables("五女你好") == [
+        ("", "u", "3"),
+        ("n", "v", "3"),
+        ("n", "i", "2"),  # a third tone before a third
+        ("h", "ao", "3"),
+    ]
