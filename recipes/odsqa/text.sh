@@ -55,7 +55,7 @@ if stage 1 "corpora: real questions to train on, DRCD's development set, ODSQA";
   drcd=$(find_files -name 'DRCD_dev*.json' | head -n 1) # copies of it may lie beside several corpora
   [ "${#training[@]}" -gt 0 ] && [ "${#odsqa[@]}" -gt 0 ] && [ -n "$drcd" ] || refuse "$SOURCE lacks DRCD_dev.json, \
 ODSQA_textq_test-v1.1.json, or what trains: DRCD_test.json, cmrc2018_dev.json, xquad.zh.json"
-  [ -f "$EXP/questions/short/dev.json" ] && [ -f "$EXP/questions/known.txt" ] \
+  [ -f "$EXP/questions/unseen/test.json" ] && [ -f "$EXP/questions/known.txt" ] \
     || python recipes/odsqa/questions.py "$EXP/questions" "${training[@]}" --test "$drcd"
   speechssl prepare squad "$EXP/questions" "$EXP/corpus" --language zh
   speechssl prepare squad "$EXP/questions/short" "$EXP/corpus-short" --language zh
