@@ -42,10 +42,7 @@ if stage 2 "text QA: characters alone, and with their pinyin; English questions 
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/pinyin/text-qa" --split "$TRAIN" --subwords pinyin --config "$CONFIG" --stage text-qa
   if [ -n "$ENGLISH" ]; then
     multilingual=$(setting multilingual)
-    if [ -z "$multilingual" ]; then
-      multilingual=$EXP/multilingual
-      python recipes/odsqa/multilingual.py "$multilingual" "$EXP/corpus" "$ENGLISH" --config "$CONFIG" --stage multilingual
-    fi
+    case $multilingual in intfloat/multilingual-e5-small) python recipes/fetch.py "${multilingual#*/}" ;; esac
     $LAUNCH speechssl train text-qa "$ENGLISH" "$MODELS/zero-shot/text-qa" --text-encoder "$multilingual" --config "$CONFIG" --stage zero-shot
     if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of
       $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/multilingual/text-qa" --split "$TRAIN" --text-encoder "$multilingual" \

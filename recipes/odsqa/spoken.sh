@@ -4,12 +4,13 @@
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh                # encoder, units, and the DUAL to begin from
 #   bash recipes/odsqa/text.sh recipes/odsqa/text.yaml exp/odsqa-text /data               # questions, and the reader of text
-#   bash recipes/odsqa/spoken.sh recipes/odsqa/spoken.yaml exp/odsqa-spoken
+#   bash recipes/odsqa/spoken.sh recipes/odsqa/spoken.yaml exp/odsqa-spoken               # some three hours of a core
+# Environment:
+#   MINISQA=FOLDER, TEXT=FOLDER   the folders of the first two commands; default: as above
 CONFIG=recipes/odsqa/spoken.yaml
 EXP=exp/odsqa-spoken
 . recipes/common.sh
-MINISQA=$(setting minisqa) # the folder of minisqa-zh.yaml
-TEXT=$(setting text)       # the folder of text.yaml
+MINISQA=${MINISQA:-exp/minisqa-zh} TEXT=${TEXT:-exp/odsqa-text}
 TESTS=$(setting tests)
 MODELS=$EXP/models
 [ -e "$MINISQA/models/plain/dual" ] || refuse "there is no $MINISQA/models/plain/dual; run recipes/odsqa/run.sh with minisqa-zh.yaml first"
@@ -47,16 +48,15 @@ if stage 4 "cascade and SpeechBERT: a CTC head on characters with an n-gram, the
   ln -sfn "$(realpath "$TEXT/models/last/text-qa")" "$MODELS/text-qa"
   $LAUNCH speechssl train ctc "$EXP/train" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$EXP/train" "$MODELS/encoder" "$MODELS/ctc" --dev "$EXP/dev" --config "$CONFIG" --stage ngram
-  [ -z "$(setting speechbert)" ] || $LAUNCH speechssl train speechbert "$EXP/train" "$MODELS/encoder" "$MODELS/speechbert" \
-    --ctc "$MODELS/ctc" --start "$(setting speechbert)" --config "$CONFIG" --stage speechbert
+  $LAUNCH speechssl train speechbert "$EXP/train" "$MODELS/encoder" "$MODELS/speechbert" --ctc "$MODELS/ctc" \
+    --start "$MINISQA/models/plain/text-qa" --config "$CONFIG" --stage speechbert
 fi
 
 if stage 5 "evaluation: EXP/answers/TEST/multilingual"; then
-  systems="$(setting arms) cascade-ctc cascade-ctc-greedy text"
-  [ -z "$(setting speechbert)" ] || systems+=" speechbert"
   for test in $TESTS; do
-    speechssl evaluate qa "$EXP/$test" "$EXP/answers/$test/multilingual" --models "$MODELS" --systems $systems \
-      $(python recipes/whispers.py $(setting whispers)) --config "$CONFIG" --stage evaluate
+    speechssl evaluate qa "$EXP/$test" "$EXP/answers/$test/multilingual" --models "$MODELS" \
+      --systems $(setting arms) speechbert cascade-ctc cascade-ctc-greedy text $(python recipes/whispers.py $(setting whispers)) \
+      --config "$CONFIG" --stage evaluate
     speechssl report "$EXP/answers/$test/multilingual" "$EXP/$test"
   done
 fi

@@ -42,6 +42,14 @@ CORPUS = [
 INPUTS = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
+    "odsqa/spoken.sh": [
+        "minisqa/models/plain/dual/",
+        "minisqa/models/plain/encoder/",
+        "minisqa/models/plain/units.safetensors",
+        "minisqa/models/plain/units.card.json",
+        "text/models/last/text-qa/",
+        "text/questions/unseen/test.json",
+    ],
     "odsqa/text.sh": [
         "source/DRCD_test.json",
         "source/DRCD_dev.json",
@@ -66,7 +74,7 @@ RUNS = [
     (script.relative_to(ROOT / "recipes").as_posix(), config.name)
     for script in sorted(ROOT.glob("recipes/*/run.sh"))
     for config in sorted(script.parent.glob("*.yaml"))
-    if not config.stem.startswith(("choose", "downstream", "measure", "people", "text"))
+    if not config.stem.startswith(("choose", "downstream", "measure", "people", "spoken", "text"))
 ]
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
@@ -76,6 +84,7 @@ RUNS += [
     for name in ("", "-smoke", "-phones", "-phones-smoke")
 ]
 RUNS += [("odsqa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
+RUNS += [("odsqa/spoken.sh", name) for name in ("spoken.yaml", "spoken-smoke.yaml")]
 RUNS += [("toefl_qa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
 RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]
 RUNS += [("robustness/choose.sh", "choose.yaml")]
@@ -102,6 +111,8 @@ def record_commands(script, config, exp, bin):
         "PYTHON": sys.executable,
         "START": "people-en",
         "ENGLISH": "english",
+        "MINISQA": str(exp / "minisqa"),
+        "TEXT": str(exp / "text"),
         "SHIPPED_MODELS": str(model_folder("people-en")),
         "FSDD": "digits",
         "PEOPLE": "people",

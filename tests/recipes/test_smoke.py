@@ -195,9 +195,9 @@ def test_odsqa_as_text(tmp_path):
         context = f"王先生住在台北，有{number}只猫，也有一个很大的房子。"
         write_question(source / name, number, context, "王先生住在哪里?", "台北")
     context = "李先生住在臺南。"
-    write_question(source / "DRCD_dev.json", 0, context, "李先生住在哪裡?", "臺南")
+    write_question(source / "DRCD_dev.json", 9, context, "李先生住在哪裡?", "臺南")
     context = "李先生住在台男。"
-    write_question(source / "ODSQA_textq_test-v1.1.json", 0, context, "李先生住在哪裡?", "台")
+    write_question(source / "ODSQA_textq_test-v1.1.json", 9, context, "李先生住在哪裡?", "台")
     exp = tmp_path / "exp"
     context = "Anna lives in Paris. She has a cat and a large house."
     squad = tmp_path / "squad/train.json"
@@ -220,6 +220,13 @@ def test_odsqa_as_text(tmp_path):
     rows = read_json(exp / "table.json")["rows"]
     assert {row[0] for row in rows} == readers
     assert {row[1] for row in rows} == {"written", "test-textq", "dev"}
+    minisqa, spoken = tmp_path / "minisqa", tmp_path / "spoken"
+    (minisqa / "models").mkdir(parents=True)
+    (minisqa / "models/plain").symlink_to(model_folder("people-en"))
+    arguments = ("recipes/odsqa/spoken-smoke.yaml", str(spoken))
+    run("odsqa/spoken.sh", *arguments, MINISQA=str(minisqa), TEXT=str(exp))
+    results = spoken / "answers/espeak-ng/multilingual/results.jsonl"
+    assert read_systems(results) == {"dual", "dual-scratch", "speechbert", "text", *CASCADES}
 
 
 @long
