@@ -62,7 +62,10 @@ if [ -n "$LISTEN" ]; then
       [ -e "$EXP/encoder" ] || ln -s hubert/encoder "$EXP/encoder"
     fi
     [ -d "$EXP/encoder" ] || speechssl convert "$(setting encoder)" "$EXP/encoder" --to huggingface
-    for reader in $READERS; do [ -e "$MODELS/$reader/encoder" ] || ln -s ../../encoder "$MODELS/$reader/encoder"; done
+    for reader in $READERS; do
+      mkdir -p "$MODELS/$reader"
+      [ -e "$MODELS/$reader/encoder" ] || ln -s ../../encoder "$MODELS/$reader/encoder"
+    done
     speechssl units fit "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/units.safetensors" --split "$TRAIN" --config "$CONFIG" --stage units
     speechssl units extract "$EXP/corpus" "$EXP/encoder" "$MODELS/plain/units.safetensors" "$EXP/units" --split "$TRAIN" \
       --config "$CONFIG" --stage extract
