@@ -30,7 +30,8 @@ if stage 2 "units of the encoder that went on to Mandarin"; then
   for part in encoder units.safetensors units.card.json; do
     [ -e "$MODELS/$part" ] || cp -rL "$MINISQA/models/plain/$part" "$MODELS/$part"
   done
-  speechssl units extract "$EXP/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" --split train
+  speechssl units extract "$EXP/train" "$MODELS/encoder" "$MODELS/units.safetensors" "$EXP/units" --split train \
+    --config "$CONFIG" --stage extract
 fi
 
 if stage 3 "DUAL: from the reader of MiniSQA, and from random weights"; then
