@@ -63,7 +63,7 @@ def fetch_checkpoint(name: str | Path, what: str, otherwise: str = "") -> Path:
         return Path(name)
     name = str(name)
     give_folder = f"give a folder with {FILES[what]}{otherwise}"
-    if not _is_hub_name(name):
+    if not _is_hub_name(name) or Path(name).is_file():
         raise InputError(f"found no {what} at {name}; {give_folder}, or a hub id (OWNER/NAME)")
     if folder := _find_in_models(name):
         return folder
@@ -213,7 +213,8 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     names = sorted(path.parent.name for path in SHIPPED.glob("*/encoder"))
     raise InputError(
         f"{name} is neither a folder with {' or '.join(f'{part}/' for part in PARTS)} in it, nor "
-        f"such on the hub, nor a shipped model ({', '.join(names)})"
+        f"such on the hub, nor a shipped model; give {' or '.join(names)}, or a folder that "
+        "`speechssl bundle` made"
     )
 
 

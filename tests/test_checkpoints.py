@@ -49,6 +49,12 @@ def test_impossible_hub_names_are_refused_without_asking_the_hub(name):
     refused(message, fetch_checkpoint, name, "text encoder")
 
 
+def test_a_file_is_no_name_on_the_hub(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.wav").touch()
+    refused("found no codebook at notes.wav; give", fetch_checkpoint, "notes.wav", "codebook")
+
+
 # ---- the hub
 
 

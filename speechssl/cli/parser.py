@@ -347,10 +347,12 @@ def read_section(file: Path, stage: str | None) -> dict[str, Any]:
     try:
         text = file.read_text(encoding="utf-8")
         _refuse_repeated(yaml.compose(text, yaml.SafeLoader))
-        content = yaml.safe_load(text) or {}
+        content = yaml.safe_load(text)
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(f"cannot read the config {file} as YAML: {reason}") from error
+    if content is None:
+        raise InputError(f"{file} is empty; write options as `name: value`, one a line")
     if stage is not None:
         if stage not in content:
             raise InputError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -38,10 +37,10 @@ from speechssl.data.records import (
     take_first_passages,
 )
 from speechssl.errors import InputError, make_printable
-from speechssl.processes import is_main
 from speechssl.schema import convert
 
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
+ALL_SUFFIXES = (*SUFFIXES, *FFMPEG_SUFFIXES)  # of audio
 # By default `sample_recordings` samples this fraction of the recordings, but at least LEAST of
 # them.
 SHARE = 0.1
@@ -76,9 +75,9 @@ def list_recordings(
       .csv with a column `audio` and perhaps `id`; .txt with a path a line; .tsv with a path in the
       first column, below the root in the first line where there is one (fairseq's). Paths are
       relative to the manifest;
-    - a folder, in the order of the ids: every file in it that ends in one of SUFFIXES, however deep
-      (other audio is counted on stderr). The id is the path below the folder without its suffix,
-      or with it where two files would share an id;
+    - a folder, in the order of the ids: every file in it that ends in one of ALL_SUFFIXES, however
+      deep. The id is the path below the folder without its suffix, or with it where two files would
+      share an id;
     - an audio file.
 
     Raises InputError for a source that is none of these or holds nothing, and for ids that are not
@@ -101,7 +100,7 @@ def list_recordings(
         recordings = _list_folder(source)
     elif source.is_file() and kind in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.is_file() and kind in (*SUFFIXES, *FFMPEG_SUFFIXES):
+    elif source.is_file() and kind in ALL_SUFFIXES:
         recordings = [Recording(make_printable(source.stem), source)]
     else:
         raise InputError(
@@ -185,9 +184,9 @@ def read_manifest(path: Path) -> Iterator[Recording]:
 
 
 def make_audio_id(name: str) -> str:
-    """Make the id of a recording from its path: without the suffix, if that is one of SUFFIXES."""
+    """Make the id of a recording from its path: without the suffix, if it is one of audio."""
     suffix = Path(name).suffix
-    return make_printable(name.removesuffix(suffix) if suffix.lower() in SUFFIXES else name)
+    return make_printable(name.removesuffix(suffix) if suffix.lower() in ALL_SUFFIXES else name)
 
 
 def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
@@ -212,15 +211,7 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-    paths = [path for _, path in list_files([folder], *SUFFIXES, *FFMPEG_SUFFIXES)]
-    unread = Counter(p.suffix.lower() for p in paths if p.suffix.lower() in FFMPEG_SUFFIXES)
-    if unread and is_main():
-        other = ", ".join(f"{number} {suffix}" for suffix, number in unread.items())
-        tqdm.write(
-            f"{folder}: passed over {other}; convert them to FLAC if they are wanted",
-            file=sys.stderr,
-        )
-    paths = [path for path in paths if path.suffix.lower() in SUFFIXES]
+    paths = [path for _, path in list_files([folder], *ALL_SUFFIXES)]
     names = [path.relative_to(folder).as_posix() for path in paths]
     id_counts = Counter(map(make_audio_id, names))
     recordings = []

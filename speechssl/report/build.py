@@ -263,8 +263,9 @@ def describe_questions(data: Corpus) -> str:
     text = f"{describe_range([len(data.questions)], 'question')} about {passages}"
     left_out = len(data.questions) - len(data.answerable)
     if left_out:
-        text += f"; n is {len(data.answerable)}: the other {left_out} have no answer in the corpus"
-        text += " and are not asked"
+        text += (
+            f"; n is {len(data.answerable)}; not asked: {left_out} without an answer in the corpus"
+        )
     return text
 
 

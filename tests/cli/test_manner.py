@@ -78,6 +78,11 @@ def test_a_warning_is_one_line_and_quiet_prints_no_warnings(call, tmp_path):
     [
         (InputError("no such file"), 2, "no such file"),
         (OSError(errno.ENOSPC, "No space left on device", "book.json"), 2, "book.json is full"),
+        (
+            OSError("x.so: undefined symbol: f"),
+            2,
+            "speechssl: x.so: undefined symbol: f; `speechssl d",
+        ),
         (FloatingPointError("the loss is nan"), 1, "the loss is nan"),
         (KeyboardInterrupt(), 130, "stopped"),
     ],
