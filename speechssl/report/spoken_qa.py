@@ -73,7 +73,7 @@ def write_opening(
             if score.condition == condition:
                 of_fewer = f" (of {len(verdicts)})" if len(verdicts) < len(most_lines) else ""
                 share = 100 * sum(verdicts) / len(verdicts)
-                shares.append(f"{score.system} {share:.0f} %{of_fewer}")
+                shares.append(f"{score.system} {share:.0f}\N{NO-BREAK SPACE}%{of_fewer}")
         if shares:
             clauses.append(f"in {phrase_condition(*condition)} {join_words(shares)}")
     if not clauses:

@@ -90,7 +90,7 @@ def test_the_page_opens_with_how_often_each_system_was_right(folder):
     corpus, out = folder
     write_report(Report(out=out, corpus=corpus, examples=0))
     opening, *_ = re.findall('<p class="prose">(.*?)</p>', (out / "report.html").read_text())
-    numbers = r"Asked 3 questions about 1 passage .*1 voice.* dual 33 % and cascade-x 67 %"
+    numbers = r"Asked 3 questions about 1 passage .*1 voice.* dual 33\s% and cascade-x 67\s%"
     assert re.search(numbers, opening)
 
 
@@ -100,7 +100,7 @@ def test_a_system_that_was_asked_fewer_questions_is_said_to(folder):
     lines = scores["cascade-x"].lines
     two_questions = replace(scores["cascade-x"], lines={i: lines[i] for i in ("q0", "q1")})
     opening = write_opening([scores["dual"], two_questions], [CLEAN], about="")
-    assert "cascade-x 50 % (of 2)" in opening
+    assert "cascade-x 50\N{NO-BREAK SPACE}% (of 2)" in opening
 
 
 def test_choices_are_right_where_the_set_of_options_is(folder):
