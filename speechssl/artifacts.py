@@ -74,8 +74,8 @@ def name_refused_file(place: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         temporary = f".{Path(place).stem}-"
-        names_none = error.filename is None or Path(str(error.filename)).name.startswith(temporary)
-        if error.errno is not None and names_none:
+        is_unnamed = error.filename is None or Path(str(error.filename)).name.startswith(temporary)
+        if error.errno is not None and is_unnamed:
             error.filename = str(place)
         raise
     except Exception as error:
@@ -87,14 +87,15 @@ def name_refused_file(place: Path | str) -> Iterator[None]:
 
 
 def describe_refusal(error: OSError, place: Path | str = "a file", machine: str = "") -> str:
-    """Say in one sentence what a file system refused, or which library could not be loaded: an
-    OSError without a number.
+    """Say in one sentence what a file system refused. An error without a number is not the file
+    system's, and is repeated; a shared library (.so) that could not be loaded is the usual one.
 
     place: the file, for an error that names none; machine: text behind the name of the file, such
     as " on node-3".
     """
     if error.errno is None:
-        return f"{error}; `speechssl doctor` names packages that are missing or do not fit"
+        why = f"{error}{machine}"
+        return f"{why}; `speechssl doctor` names packages that do not fit" if ".so" in why else why
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {where} is full; free space and give the same command"

@@ -7,7 +7,7 @@ Articles are shuffled; of every ten the first is dev, the others train. OUT/shor
 without CMRC 2018, whose answers are three times as long as the others'. Passages that share 20
 characters in a row with a passage of --test, in whatever forms, are left out. DRCD's files share
 articles: known.txt has the ids of the passages of --test that are of an article of train, and
-OUT/unseen/test.json the other passages, shuffled.
+OUT/unseen/test.json, shuffled, those that are of no article of train or dev.
 """
 
 import json
@@ -68,7 +68,7 @@ def main(options: Namespace) -> None:
         of_short = [p for p in of_split if p in short]
         write_split(options.out / "short" / f"{split}.json", of_short)
     known = [p.id for p in test if fold_forms(p.title) in train_titles]
-    unseen = [p for p in test if p.id not in set(known)]
+    unseen = [p for p in test if fold_forms(p.title) not in set(titles)]
     random.Random(options.seed).shuffle(unseen)
     (options.out / "unseen").mkdir(exist_ok=True)
     write_split(options.out / "unseen/test.json", unseen)

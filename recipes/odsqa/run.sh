@@ -42,6 +42,7 @@ if stage 2 "text QA: characters alone, and with their pinyin; English questions 
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/pinyin/text-qa" --split "$TRAIN" --subwords pinyin --config "$CONFIG" --stage text-qa
   if [ -n "$ENGLISH" ]; then
     multilingual=$(setting multilingual)
+    [ -n "$multilingual" ] || refuse "$CONFIG names no multilingual encoder (recipe: multilingual), which the zero-shot reader needs"
     case $multilingual in intfloat/multilingual-e5-small) python recipes/fetch.py "${multilingual#*/}" ;; esac
     $LAUNCH speechssl train text-qa "$ENGLISH" "$MODELS/zero-shot/text-qa" --text-encoder "$multilingual" --config "$CONFIG" --stage zero-shot
     if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # DUAL on real Mandarin questions, spoken, beside cascades and SpeechBERT. It trains on DRCD and XQuAD, and tests on passages of DRCD's
-# development set whose articles are not in training, by voices and by a synthesiser that nothing was trained on.
+# development set whose articles are in neither, by voices of espeak-ng that do not train and by kokoro, whose Mandarin trained nothing
+# (the encoder heard its English). It needs `speechssl[synth,minilm,kokoro,chinese]`.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh                # encoder, units, and the DUAL to begin from
 #   bash recipes/odsqa/text.sh recipes/odsqa/text.yaml exp/odsqa-text /data               # questions, and the reader of text
@@ -13,8 +14,9 @@ EXP=exp/odsqa-spoken
 MINISQA=${MINISQA:-exp/minisqa-zh} TEXT=${TEXT:-exp/odsqa-text}
 TESTS=$(setting tests)
 MODELS=$EXP/models
-[ -e "$MINISQA/models/plain/dual" ] || refuse "there is no $MINISQA/models/plain/dual; run recipes/odsqa/run.sh with minisqa-zh.yaml first"
-[ -f "$TEXT/questions/unseen/test.json" ] || refuse "there is no $TEXT/questions/unseen/test.json; run recipes/odsqa/text.sh first"
+for needed in "$MINISQA"/models/plain/{dual,text-qa} "$TEXT/questions/unseen/test.json" "$TEXT/models/last/text-qa"; do
+  [ -e "$needed" ] || refuse "there is no $needed; first run recipes/odsqa/run.sh with minisqa-zh.yaml, and recipes/odsqa/text.sh"
+done
 
 if stage 1 "speech: passages and questions, each by one voice; tests by other voices, and by another synthesiser"; then
   speak() { # FILE NAME: EXP/NAME, spoken as the section NAME says
@@ -53,7 +55,7 @@ if stage 4 "cascade and SpeechBERT: a CTC head on characters with an n-gram, the
     --start "$MINISQA/models/plain/text-qa" --config "$CONFIG" --stage speechbert
 fi
 
-if stage 5 "evaluation: EXP/answers/TEST/multilingual"; then
+if stage 5 "evaluation: EXP/answers/TEST/multilingual, the reader of words that tables.py names"; then
   for test in $TESTS; do
     speechssl evaluate qa "$EXP/$test" "$EXP/answers/$test/multilingual" --models "$MODELS" \
       --systems $(setting arms) speechbert cascade-ctc cascade-ctc-greedy text $(python recipes/whispers.py $(setting whispers)) \

@@ -353,7 +353,7 @@ def read_section(file: Path, stage: str | None) -> dict[str, Any]:
         raise InputError(f"cannot read the config {file} as YAML: {reason}") from error
     if content is None:
         raise InputError(f"{file} is empty; write options as `name: value`, one a line")
-    if stage is not None:
+    if stage is not None and isinstance(content, dict):
         if stage not in content:
             raise InputError(
                 f"{file} has no section {stage!r}; its sections are {', '.join(content)}"

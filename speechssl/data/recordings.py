@@ -40,7 +40,7 @@ from speechssl.errors import InputError, make_printable
 from speechssl.schema import convert
 
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
-ALL_SUFFIXES = (*SUFFIXES, *FFMPEG_SUFFIXES)  # of audio
+AUDIO_SUFFIXES = (*SUFFIXES, *FFMPEG_SUFFIXES)  # of audio
 # By default `sample_recordings` samples this fraction of the recordings, but at least LEAST of
 # them.
 SHARE = 0.1
@@ -75,9 +75,9 @@ def list_recordings(
       .csv with a column `audio` and perhaps `id`; .txt with a path a line; .tsv with a path in the
       first column, below the root in the first line where there is one (fairseq's). Paths are
       relative to the manifest;
-    - a folder, in the order of the ids: every file in it that ends in one of ALL_SUFFIXES, however
-      deep. The id is the path below the folder without its suffix, or with it where two files would
-      share an id;
+    - a folder, in the order of the ids: every file in it that ends in one of AUDIO_SUFFIXES,
+      however deep. The id is the path below the folder without its suffix, or with it where two
+      files would share an id;
     - an audio file.
 
     Raises InputError for a source that is none of these or holds nothing, and for ids that are not
@@ -100,17 +100,17 @@ def list_recordings(
         recordings = _list_folder(source)
     elif source.is_file() and kind in MANIFESTS:
         recordings = list(read_manifest(source))
-    elif source.is_file() and kind in ALL_SUFFIXES:
+    elif source.is_file() and kind in AUDIO_SUFFIXES:
         recordings = [Recording(make_printable(source.stem), source)]
     else:
         raise InputError(
             f"{source} does not exist, or is neither a manifest nor audio by its name; give a "
-            f"folder, or a file that ends in {', '.join((*MANIFESTS, *SUFFIXES))}"
+            f"folder, or a file that ends in {', '.join((*MANIFESTS, *AUDIO_SUFFIXES))}"
         )
     if not recordings:
         raise InputError(
-            f"{source / (split or '')} has no recordings ({', '.join(SUFFIXES)}); give a source "
-            "that has some"
+            f"{source / (split or '')} has no recordings ({', '.join(AUDIO_SUFFIXES)}); give a "
+            "source that has some"
         )
     _check_unique(recordings, source)
     return recordings
@@ -184,9 +184,9 @@ def read_manifest(path: Path) -> Iterator[Recording]:
 
 
 def make_audio_id(name: str) -> str:
-    """Make the id of a recording from its path: without the suffix, if it is one of audio."""
+    """Make the id of a recording from its path: without the suffix of audio."""
     suffix = Path(name).suffix
-    return make_printable(name.removesuffix(suffix) if suffix.lower() in ALL_SUFFIXES else name)
+    return make_printable(name.removesuffix(suffix) if suffix.lower() in AUDIO_SUFFIXES else name)
 
 
 def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
@@ -211,7 +211,7 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-    paths = [path for _, path in list_files([folder], *ALL_SUFFIXES)]
+    paths = [path for _, path in list_files([folder], *AUDIO_SUFFIXES)]
     names = [path.relative_to(folder).as_posix() for path in paths]
     id_counts = Counter(map(make_audio_id, names))
     recordings = []
@@ -267,7 +267,7 @@ def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
             names[number] = (line.partition("\t")[0] if has_columns else line).strip()
     root = path.parent
     first = min(names, default=0)
-    is_audio = bool(first) and Path(names[first]).suffix.lower() in (*SUFFIXES, *FFMPEG_SUFFIXES)
+    is_audio = bool(first) and Path(names[first]).suffix.lower() in AUDIO_SUFFIXES
     if first and (root / names[first]).is_dir():
         # fairseq's: the root, then paths and their numbers of samples
         check_inside(root, names[first], f"{path}:{first}")

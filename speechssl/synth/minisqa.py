@@ -38,7 +38,7 @@ from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, hash_data, shorten_record
 from speechssl.errors import InputError
 from speechssl.synth.options import MiniSqa
-from speechssl.synth.synthesisers import Voice, list_voices, speak
+from speechssl.synth.synthesisers import Voice, list_voices, speak, try_voice
 
 LANGUAGES = {"en": "en-us", "zh": "cmn"}  # code -> espeak-ng's name
 VOCABULARIES = {"en": "english.yaml", "zh": "mandarin.yaml"}
@@ -375,7 +375,7 @@ def list_split_voices(language: str, split: str, synthesiser: str = ESPEAK) -> t
     Raises InputError for a synthesiser that does not speak the language.
     """
     if synthesiser != ESPEAK:
-        if language != "en" and synthesiser != "kokoro":
+        if language != "en" and (language, synthesiser) != ("zh", "kokoro"):
             raise InputError(
                 f"{synthesiser} speaks English only; leave out --synthesiser for "
                 f"the language {language}"
@@ -466,9 +466,8 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     differ each time. Raises InputError when `o.out` holds a corpus of other options, and for an
     unknown language or synthesiser.
     """
-    list_split_voices(
-        o.language, "train", o.synthesiser
-    )  # raises InputError before anything is written
+    # what is missing raises here, before anything is written, and not in every worker
+    try_voice(list_split_voices(o.language, "train", o.synthesiser)[0], o.language)
     passages = count_passages(o)
     settings: dict[str, Any] = {
         "language": o.language,

@@ -31,7 +31,7 @@ from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, 
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
 from speechssl.synth.minisqa import LANGUAGES, PAUSE, list_split_voices, load_vocabulary
-from speechssl.synth.synthesisers import Spoken, Voice, speak
+from speechssl.synth.synthesisers import Spoken, Voice, speak, try_voice
 
 # Characters that are spoken at once, at most: espeak-ng keeps the place of a word in 11 bits.
 MAX_CHARACTERS = 300
@@ -79,6 +79,8 @@ def read_aloud(text: str, voice: Voice, language: str) -> Reading:
     """Read a text by a voice, with PAUSE seconds between its sentences. Raises ValueError where
     nothing in the text can be spoken."""
     words = normalise(text, language)
+    if voice.engine == "espeak-ng":
+        words = [replace(word, spoken=_MISREAD.get(word.spoken, word.spoken)) for word in words]
     if not any(word.spoken for word in words):
         raise ValueError("nothing in it can be spoken" if text.strip() else "it is empty")
     pieces: list[np.ndarray] = []
@@ -231,8 +233,6 @@ def speak_drafts(
     bytes on any number of workers, and a killed run goes on where it stopped. Raises MissingExtra
     or InputError where the synthesiser is not installed, or does not speak the language.
     """
-    # a missing synthesiser raises here, and not in every worker
-    speak("a", list_split_voices("en", "train", o.synthesiser)[0])
     groups = {split: _make_groups(o, split, records) for split, records in by_split.items()}
     jobs: dict[Path, tuple[_Group]] = {}
     for group in chain(*groups.values()):
@@ -257,6 +257,8 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
         language: list_split_voices(language, choose_voice_split(split), o.synthesiser)
         for language in sorted(languages & set(LANGUAGES))
     }
+    for language, of_language in voices.items():  # what is missing raises here, not in every worker
+        try_voice(of_language[0], language)
     groups = []
     for passage in records.passages:
         questions = []
@@ -677,7 +679,7 @@ def _spell_mandarin_token(tokens: Sequence[str], i: int) -> str:
         return f"{spell_mandarin(match[1])}点{spell_mandarin_digits(match[2])}"
 
     if re.fullmatch(rf"[{HAN}]", token):
-        return "" if token > "\uffff" else _MISREAD.get(token, token)
+        return "" if token > "\uffff" else token
     # 二○○三, a circle for 〇
     if tokens[i - 1 : i] and tokens[i - 1] in _DIGITS and re.fullmatch("○+", token):
         return "零" * len(token)

@@ -306,6 +306,12 @@ def speak(text: str, voice: Voice) -> Spoken:
     return spoken
 
 
+def try_voice(voice: Voice, language: str) -> None:
+    """Speak a syllable in a language, en or zh. Raises InputError or MissingExtra where something
+    that the synthesiser needs is not installed."""
+    speak("好" if language == "zh" else "a", voice)
+
+
 def _mark(
     text: str,
     samples: np.ndarray,
@@ -545,7 +551,8 @@ def _speak_by_piper(text: str, name: str) -> Spoken:
 
 # ---- kokoro
 
-_AROUND = "\"'.,;:!?()[]“”‘’—"  # marks that may stand before and after a word
+# marks that may stand before and after a word
+_AROUND = "\"'.,;:!?()[]“”‘’—，。？！；：、（）「」『』《》"
 _FRAME = 600  # samples of a frame at 24 kHz; durations are numbers of frames
 # Frames by which the sound begins earlier than the durations say; Kokoro's own timestamps
 # (`join_timestamps`) subtract them too.
@@ -574,7 +581,8 @@ _FINALS = {
 }  # fmt: skip
 _TONES = {"1": "→", "2": "↗", "3": "↓", "4": "↘"}  # the neutral tone has no sign
 _CHARACTER = re.compile(r"[\u3400-\u9fff]")
-_HISSING = ("zh", "ch", "sh", "r", "z", "c", "s")  # initials after which i is another vowel
+# initials after which pinyin's i is the vowel of zhi
+_WITH_VOWEL_OF_ZHI = ("zh", "ch", "sh", "r", "z", "c", "s")
 _NARROW = str.maketrans("，。？！", ",.?!")
 
 
@@ -600,15 +608,20 @@ def _load_kokoro() -> tuple[Any, dict[str, int], dict[str, np.ndarray]]:
     return onnxruntime.InferenceSession(model.SerializeToString(), options), vocabulary, styles
 
 
+def _is_chinese(word: str) -> bool:
+    return _CHARACTER.fullmatch(word) is not None
+
+
 def _find_sounds(text: str, words: Sequence[str]) -> list[str]:
     """Find Kokoro's sounds of every word of a text: a Chinese character, or an English word."""
-    characters = "".join(filter(_CHARACTER.fullmatch, words))
-    if characters:
-        syllables = iter(find_syllables(characters))
-        return [
-            _join_syllable(*next(syllables)) if _CHARACTER.fullmatch(word) else _read_word(word)
-            for word in words
-        ]
+    if any(map(_is_chinese, words)):
+        sounds: list[str] = []
+        for is_chinese, run in itertools.groupby(words, _is_chinese):
+            if is_chinese:
+                sounds += [_join_syllable(*parts) for parts in find_syllables("".join(run))]
+            else:
+                sounds += map(_read_word, run)
+        return sounds
     ipa = _write_ipa(text)
     # where espeak-ng reads two words as one, or a number as several, each word is read by itself
     if len(ipa) != len(words) or re.search(r"\d", text):
@@ -618,13 +631,13 @@ def _find_sounds(text: str, words: Sequence[str]) -> list[str]:
 
 def _join_syllable(initial: str, final: str, tone: str) -> str:
     """Join the parts of a Mandarin syllable in pinyin to Kokoro's sounds."""
-    sounds = "ɨ0" if final == "i" and initial in _HISSING else _FINALS.get(final, f"{final}0")
+    sounds = "ɨ0" if final == "i" and initial in _WITH_VOWEL_OF_ZHI else _FINALS.get(final, "")
     return _INITIALS.get(initial, initial) + sounds.replace("0", _TONES.get(tone, ""))
 
 
 def _read_word(word: str) -> str:
-    """Find Kokoro's sounds of an English word by itself, of a mark none."""
-    return _rename_sounds("".join(_write_ipa(word)))
+    """Find Kokoro's sounds of an English word by itself; a punctuation mark has none."""
+    return _rename_sounds("".join(_write_ipa(word))) if any(map(str.isalnum, word)) else ""
 
 
 def _rename_sounds(ipa: str) -> str:
@@ -638,6 +651,7 @@ def _speak_by_kokoro(text: str, name: str) -> Spoken:
     """Speak a text by kokoro. name: a speaker, or two joined by "+", whose styles are averaged.
     Raises ValueError for a text that is too long, or without phones."""
     model, vocabulary, styles = _load_kokoro()
+    text = text.rstrip()
     words = [(m.start(), m.group()) for m in _TOKEN.finditer(text)]
     ids = [_PADDING]  # of phones and marks
     owners = [-1]  # for every id the number of its word, -1 for none
@@ -646,7 +660,7 @@ def _speak_by_kokoro(text: str, name: str) -> Spoken:
         phone_ids = [vocabulary[c] for c in sound if c in vocabulary]
         mark = word.rstrip("\"'”’)")[-1:].translate(_NARROW)
         ending = [vocabulary[c] for c in mark if c in ".,;:!?"]
-        if text[start + len(word) :].startswith(" "):
+        if text[start + len(word) :][:1].isspace():
             ending.append(vocabulary[" "])
         ids += phone_ids + ending
         owners += [number] * len(phone_ids) + [-1] * len(ending)

@@ -47,14 +47,18 @@ def split_syllables(text: str) -> list[str]:
 
 
 def find_syllables(text: str) -> list[tuple[str, str, str]]:
-    """Find initial, final and tone of each character as they are spoken: 五 is "", "u", "3".
+    """Find initial, final and tone of each character of a run as they are spoken: 五 is "", "u",
+    "3".
 
-    ü is written v, and third tones before one another change. Raises MissingExtra without the
-    package.
+    Words decide the readings (银行 is yin hang, 行动 xing dong), and tones change as in speech (不是
+    is bu2 shi4). ü is written v. A character that pypinyin does not know has three empty parts.
+    Raises MissingExtra without the package.
     """
     what = "the synthesiser kokoro in Mandarin"
-    initials = _write_readings(text, "INITIALS", what, strict=True, tone_sandhi=True)
-    finals = _write_readings(text, "FINALS_TONE3", what, strict=True, tone_sandhi=True)
+    known = text.translate(FORMS)  # pypinyin knows words by their simplified forms
+    known = known.replace("嗯", "恩")  # its hum has no final
+    initials = _write_readings(known, "INITIALS", what, strict=True, tone_sandhi=True)
+    finals = _write_readings(known, "FINALS_TONE3", what, strict=True, tone_sandhi=True)
     return [(i, f[:-1].replace("ü", "v"), f[-1:]) for i, f in zip(initials, finals, strict=True)]
 
 

@@ -161,13 +161,19 @@ def test_kokoro_mixes_two_speakers_and_reads_every_word_once():
     assert len({len(utterance.samples) for utterance in spoken}) > 1
 
 
+NEEDS_PINYIN = pytest.mark.skipif(
+    not find_spec("pypinyin"), reason='needs: pip install "speechssl[chinese]"'
+)
+
+
 @pytest.mark.slow
 @NEEDS["kokoro"]
+@NEEDS_PINYIN
 def test_kokoro_speaks_mandarin_with_a_time_for_every_character():
-    text = "他住在iPhone旁边，不好。"
+    text = "他住在iPhone，不好。"
     spoken = speak(text, Voice("x", "zh", "jf_alpha", engine="kokoro"))
-    assert [mark.text for mark in spoken.words] == [*"他住在", "iPhone", *"旁边不好"]
-    assert [text[mark.position] for mark in spoken.words] == list("他住在i旁边不好")
+    assert [mark.text for mark in spoken.words] == [*"他住在", "iPhone", *"不好"]
+    assert [text[mark.position] for mark in spoken.words] == list("他住在i不好")
     sounds = "".join(phone.text for phone in spoken.phones if phone.text != "_")
     assert sounds.startswith("tʰa→ꭧu↘ʦai↘")
     assert sounds.endswith("pu↘xau↓")
@@ -175,11 +181,28 @@ def test_kokoro_speaks_mandarin_with_a_time_for_every_character():
     assert starts == sorted(set(starts))
 
 
+@NEEDS_PINYIN
+@pytest.mark.parametrize(
+    ("text", "sounds"),
+    [
+        ("音樂", ["i→n", "ɥe↘"]),  # by its word, in traditional characters too
+        ("知雄", ["ꭧɨ→", "ɕjʊ↗ŋ"]),
+        ("女兒", ["ny↓", "ɚ↗"]),
+        ("你好", ["ni↗", "xau↓"]),  # a third tone before a third
+        ("你，好", ["ni↓", "", "xau↓"]),  # but not across a mark
+        ("去吧。", ["ʨʰy↘", "pa", ""]),
+    ],
+)
+def test_kokoro_reads_mandarin_in_the_sounds_of_its_training(text, sounds):
+    assert synthesisers._find_sounds(text, list(text)) == sounds
+
+
+@NEEDS_PINYIN
 def test_syllables_are_pinyin_as_it_is_spoken():
-    pytest.importorskip("pypinyin", reason='needs: pip install "speechssl[chinese]"')
-    assert find_syllables("五女你好") == [
+    assert find_syllables("五女不是㐂") == [
         ("", "u", "3"),
         ("n", "v", "3"),
-        ("n", "i", "2"),  # a third tone before a third
-        ("h", "ao", "3"),
+        ("b", "u", "2"),
+        ("sh", "i", "4"),
+        ("", "", ""),
     ]
