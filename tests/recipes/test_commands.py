@@ -44,6 +44,7 @@ INPUTS = {
     "odsqa/run.sh": ["corpus/train-tts/"],
     "odsqa/spoken.sh": [
         "minisqa/models/plain/dual/",
+        "minisqa/models/plain/text-qa/",
         "minisqa/models/plain/encoder/",
         "minisqa/models/plain/units.safetensors",
         "minisqa/models/plain/units.card.json",
