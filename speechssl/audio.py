@@ -423,10 +423,8 @@ class _ForwardFile(soundfile.SoundFile):
 @contextmanager
 def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give one recording")
     if not path.is_file():  # a pipe would never end
-        raise InputError(f"the audio file {path} does not exist or is no file; check the path")
+        raise InputError(f"{path} does not exist, or is no file but a folder; give one recording")
     _refuse_joined(path)
     with ExitStack() as stack:
         try:

@@ -36,12 +36,13 @@ if stage 2 "units of the encoder that went on to Mandarin"; then
     --config "$CONFIG" --stage extract
 fi
 
-if stage 3 "DUAL: from the reader of MiniSQA, and from random weights"; then
+if stage 3 "DUAL: of MiniSQA alone, from it on real questions, and from random weights"; then
   for arm in $(setting arms); do
     case $arm in
+      dual-minisqa) ln -sfn "$(realpath "$MINISQA/models/plain/dual")" "$MODELS/$arm" && continue ;; # as it is
       dual) start=(--start "$MINISQA/models/plain/dual") ;;
       dual-scratch) start=(--assignment scratch) ;;
-      *) refuse "there is no arm $arm; choose from dual dual-scratch" ;;
+      *) refuse "there is no arm $arm; choose from dual-minisqa dual dual-scratch" ;;
     esac
     $LAUNCH speechssl train dual "$EXP/train" "$EXP/units" "$MODELS/$arm" "${start[@]}" --config "$CONFIG" --stage dual
   done
