@@ -424,7 +424,7 @@ class _ForwardFile(soundfile.SoundFile):
 def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
-        raise InputError(f"{path} does not exist, or is no file but a folder; give one recording")
+        raise InputError(f"{path} does not exist or is no single file; give one recording")
     _refuse_joined(path)
     with ExitStack() as stack:
         try:

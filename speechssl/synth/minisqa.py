@@ -466,8 +466,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
     differ each time. Raises InputError when `o.out` holds a corpus of other options, and for an
     unknown language or synthesiser.
     """
-    # what is missing raises here, before anything is written, and not in every worker
-    try_voice(list_split_voices(o.language, "train", o.synthesiser)[0], o.language)
+    voices = list_split_voices(o.language, "train", o.synthesiser)
     passages = count_passages(o)
     settings: dict[str, Any] = {
         "language": o.language,
@@ -487,6 +486,7 @@ def prepare_minisqa(o: MiniSqa) -> dict[str, Any]:
         if step.done:
             card = dict(step.card)
         else:
+            try_voice(voices[0], o.language)  # what is missing raises here, not in every worker
             for split in SPLITS:
                 _write_split(o, split, passages[split])
             card = step.finish(made_from | _make_card(o, passages))

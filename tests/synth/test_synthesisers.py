@@ -206,3 +206,16 @@ def test_syllables_are_pinyin_as_it_is_spoken():
         ("sh", "i", "4"),
         ("", "", ""),
     ]
+
+
+def test_a_finished_corpus_needs_no_synthesiser(tmp_path, monkeypatch):
+    o = MiniSqa(out=tmp_path, passages=1, dev_passages=0, test_passages=0, questions=1, workers=1)
+    card = prepare_minisqa(o)
+
+    def refuse(voice, language):
+        raise InputError("it is not installed")
+
+    monkeypatch.setattr("speechssl.synth.minisqa.try_voice", refuse)
+    assert prepare_minisqa(o) == card
+    refused("not installed", prepare_minisqa, replace(o, out=tmp_path / "another"))
+    assert not (tmp_path / "another/train").exists()
