@@ -12,5 +12,6 @@ if stage 2 "an hour of audio in one file: time and memory"; then python recipes/
 if stage 3 "hours of FLAC and MP3 through units extract: how much of it is the encoder"; then python recipes/speed/extraction.py "$CONFIG" "$EXP"; fi
 if stage 4 "steps of pre-training, beside transformers"; then python recipes/speed/training.py "$CONFIG" "$EXP"; fi
 if stage 5 "steps of DUAL on long passages, beside the published Longformer"; then python recipes/speed/reading.py "$CONFIG" "$EXP"; fi
-if stage 6 "batches and training on a GPU, where there is one"; then python recipes/speed/gpu.py "$CONFIG" "$EXP"; fi
-if stage 7 "the tables"; then python recipes/speed/tables.py "$CONFIG" "$EXP"; fi
+if stage 6 "growth: time and memory on 1, 10 and 100 times the data"; then python recipes/speed/growth.py "$CONFIG" "$EXP"; fi
+if stage 7 "batches and training on a GPU, where there is one"; then python recipes/speed/gpu.py "$CONFIG" "$EXP"; fi
+if stage 8 "the tables"; then python recipes/speed/tables.py "$CONFIG" "$EXP"; fi

@@ -46,10 +46,21 @@ def print_rows(rows: list[Row], metrics: Sequence[str], where: str = "") -> None
     for r in rows:
         is_shown = where in r.condition
         if not where:
-            is_shown = " x " not in r.condition
+            is_shown = " x " not in r.condition and "growth" not in r.condition
         if is_shown and r.metric in metrics:
             lines.append([r.encoder, r.condition, r.system, r.metric, f"{r.value:.2f}"])
     print_table(["encoder", "what", "system", "metric", "value"], lines)
+
+
+def print_growth(rows: list[Row]) -> None:
+    """Print a line a size of the data: seconds, and peak memory in GB."""
+    sizes: dict[tuple[str, str], dict[str, str]] = {}
+    for r in rows:
+        if r.condition.startswith("growth, "):
+            _, *work, size = r.condition.split(", ")
+            sizes.setdefault((", ".join(work), size), {})[r.metric] = f"{r.value:.2f}"
+    lines = [[*size, values["seconds"], values["peak_gb"]] for size, values in sizes.items()]
+    print_table(["what", "data", "seconds", "peak memory, GB"], lines)
 
 
 def main(config: Path, exp: Path) -> None:
@@ -65,6 +76,7 @@ def main(config: Path, exp: Path) -> None:
     training = ["steps_per_second", "steps_over_fp32", "steps_over_bf16", "share_of_limit"]
     print_rows(rows, training, "training on")
     print_rows(rows, ["seconds_a_step", "over_longformer_fp32", "over_longformer_bf16"], "reading")
+    print_growth(rows)
     print_rows(rows, ["x_realtime"], " on ")
 
 

@@ -17,9 +17,9 @@ SNR = 5.0  # dB, of the noise in the tables
 
 
 def main(exp: Path) -> None:
-    for folder in [exp, exp / "fsdd", exp / "published"]:
-        if not (folder / "results.jsonl").is_file():
-            continue
+    folders = [exp, exp / "fsdd", exp / "published"]
+    folders = [folder for folder in folders if (folder / "results.jsonl").is_file()] or [exp]
+    for folder in folders:
         rows = read_rows(folder / "results.jsonl")
         ratios = []
         for row in rows:

@@ -481,8 +481,10 @@ def test_speed(tmp_path):
     assert {r.metric for r in rows} >= {
         *("ratio_fastest", "share_of_limit", "start_seconds", "one_file_over_many"),
         *("encoder_share", "steps_over_fp32", "over_longformer_bf16"),
+        *("seconds", "peak_gb"),
     }
     assert "| speechssl bf16, % of the limit |" in printed
+    assert "| units extract | 2 min |" in printed
 
 
 @pytest.mark.parametrize(

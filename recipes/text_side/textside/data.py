@@ -194,9 +194,11 @@ SPECIALS = {
 }
 OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters of a text: see `respell`
 SYLLABICS = 0x1400  # added to a Latin letter gives a Canadian syllabic, which no tokeniser changes
+CLOSING = "[\"')\\]」』”’）]"  # quotation marks and brackets that belong to the sentence before
 # matches between two sentences: of "He left. She left." the blank before "She"; "" behind "。"
 _END = re.compile(
-    r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9])|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])"
+    rf"(?:(?<=[.!?])|(?<=[.!?]{CLOSING})|(?<=[.!?]{CLOSING}{CLOSING}))\s+(?=[\"'(\[]*[A-Z0-9])"
+    rf"|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])(?!{CLOSING})|(?<=[。！？]{CLOSING})"
 )
 _PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH: "12" of "12_3"
 
@@ -275,8 +277,7 @@ def _unwrap(paragraph: str) -> str:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph at its punctuation (English and Chinese). In English, closing
-    quotation marks and brackets between two sentences are lost; in Chinese they begin the next."""
+    """Split a paragraph at its punctuation (English and Chinese)."""
     return [s for s in (part.strip() for part in _END.split(paragraph)) if s]
 
 

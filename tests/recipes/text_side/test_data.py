@@ -139,11 +139,12 @@ def test_a_file_is_a_document_of_paragraphs(folder):
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
-        # the closing quotation mark goes with the blank behind it
-        ('He came. "Why?" She left! 3 of 4.5', ["He came.", '"Why?', "She left!", "3 of 4.5"]),
+        ('He came. "Why?" She left! 3 of 4.5', ["He came.", '"Why?"', "She left!", "3 of 4.5"]),
+        ('(He said: "Why?") She left.', ['(He said: "Why?")', "She left."]),
         ("he came . was it dr. ox ? no", ["he came .", "was it dr. ox ?", "no"]),  # recognised
         ("he came.\nthat is all.", ["he came.", "that is all."]),  # a sentence a line
         ("他来了。为什么？走吧", ["他来了。", "为什么？", "走吧"]),
+        ("他问：「为什么？」她走了。", ["他问：「为什么？」", "她走了。"]),
     ],
 )
 def test_a_paragraph_is_split_where_sentences_end(text, sentences):
