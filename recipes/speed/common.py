@@ -117,7 +117,7 @@ def load_transformers(shape: str, exp: Path) -> torch.nn.Module:
     return loaded.eval().requires_grad_(False)
 
 
-def load_speechssl(shape: str, exp: Path, precision: str, engine: str = "torch") -> SpeechEncoder:
+def load_speechssl(shape: str, exp: Path, precision: str, engine: str = "auto") -> SpeechEncoder:
     """Load speechssl's encoder, on the CPU."""
     return load_encoder(make_checkpoint(shape, exp), precision, "cpu", engine)
 

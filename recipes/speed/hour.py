@@ -38,14 +38,16 @@ def peak_memory() -> float:
 
 
 def encode(shape: str, exp: Path, precision: str, *paths: str) -> None:
-    """Encode files at the last layer, and print seconds and peak memory (GB) as JSON."""
+    """Encode files at the last layer, and print seconds, peak memory (GB) and engine as JSON."""
     encoder = load_speechssl(shape, exp, precision)
     start = time.perf_counter()
     for path in paths:
         samples = read_audio(path)
         frames = sum(len(piece) for piece in encoder.stream(samples, encoder.layers))
         assert frames == encoder.grid.count_frames(len(samples)), "frames were lost"
-    print(json.dumps({"seconds": time.perf_counter() - start, "gb": peak_memory()}))
+    seconds = time.perf_counter() - start
+    engine = encoder.engine.backend
+    print(json.dumps({"seconds": seconds, "gb": peak_memory(), "engine": engine}))
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ def measure(settings: Settings, shape: str, precision: str, workload: Workload) 
     measured = json.loads(done.stdout)
     seconds = measured["seconds"]
     values = {"x_realtime": workload.minutes * 60 / seconds, "peak_gb": measured["gb"]}
-    add_rows(settings.exp, f"speechssl {precision}", shape, workload.condition, values)
+    system = f"speechssl {precision}"
+    if measured["engine"] == "openvino":
+        system = f"speechssl through OpenVINO {precision}"
+    add_rows(settings.exp, system, shape, workload.condition, values)
     return seconds
 
 
