@@ -5,7 +5,7 @@
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh                # encoder, units, and the DUAL to begin from
 #   bash recipes/odsqa/text.sh recipes/odsqa/text.yaml exp/odsqa-text /data               # questions, and the reader of text
-#   bash recipes/odsqa/spoken.sh recipes/odsqa/spoken.yaml exp/odsqa-spoken               # hours of a core: half of one for each DUAL
+#   bash recipes/odsqa/spoken.sh recipes/odsqa/spoken.yaml exp/odsqa-spoken               # hours of a core: one for each DUAL
 # Environment:
 #   MINISQA=FOLDER, TEXT=FOLDER   the folders of the first two commands; default: as above
 CONFIG=recipes/odsqa/spoken.yaml
