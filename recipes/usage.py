@@ -16,7 +16,10 @@ from speechssl.cli import run_program
 
 def tabulate_usage(rows: list[dict]) -> str:
     """Tabulate the rows of usage.jsonl, which are in the order of time."""
-    latest = {(row["stage"], row["command"]): row for row in rows}
+    latest: dict[tuple[str, str], dict] = {}
+    for row in rows:
+        latest.pop((row["stage"], row["command"]), None)  # a repeated command is the last one
+        latest[row["stage"], row["command"]] = row
     lines = ["| stage | time | memory | GPU memory | disk |", "|---|---:|---:|---:|---:|"]
     for stage in dict.fromkeys(stage for stage, _ in latest):
         commands = [row for (name, _), row in latest.items() if name == stage]

@@ -190,7 +190,7 @@ def _list_pushed_files(source: Path) -> list[Path]:
         return [source, source.with_suffix(".card.json")]
     left_out = {"checkpoints", "sweep", MADE_FROM}
     files = sorted(path for path in source.rglob("*") if path.is_file())
-    return [path for path in files if not left_out & {*path.parts}]
+    return [path for path in files if not left_out & {*path.relative_to(source).parts}]
 
 
 def model_folder(name: str | Path = DEFAULT) -> Path:

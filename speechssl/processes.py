@@ -56,6 +56,13 @@ def main_first() -> Iterator[None]:
         broadcast_value(True)
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def measure_peak_memory() -> float:
     """Return the peak memory of this process so far, in GB."""
     import resource

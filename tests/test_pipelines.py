@@ -217,6 +217,9 @@ def test_pushed_models_are_found_by_their_names(tmp_path, monkeypatch):
     dual = speechssl.Dual(speechssl.Units("me/encoder", "me/units"), "me/reader")
     assert dual.system.card == speechssl.Dual.from_pretrained("people-en").system.card
     assert load_codebook("me/units").hash == load_codebook("people-en/units.safetensors").hash
+    kept = tmp_path / "checkpoints/mine"  # nothing but its checkpoints/ is left out
+    shutil.copytree(MODELS / "encoder", kept)
+    assert Path(push_to_hub(kept, "me/kept"), "config.json").is_file()
     push_to_hub(str(MODELS), "me/models")
     assert model_folder("me/models") == tmp_path / "me/models"
     refused("neither a folder", model_folder, "me/nothing")

@@ -3,7 +3,6 @@ of one question spoken by two voices (needs speechssl[synth])."""
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from speechssl.data.records import load_corpus
 from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError
 from speechssl.options import Count, option
+from speechssl.processes import count_cores
 from speechssl.synth.minisqa import SpokenSentences, speak_pairs
 from speechssl.units.features import load_extractor
 from speechssl.units.measures import compare_texts
@@ -61,11 +61,12 @@ def measure(o: Pairs) -> dict[str, Any]:
         rate = sum(len(p.phones) for p in passages) / sum(p.seconds for p in passages)
         size = 1 + max(int(sequence.max()) for sequence in units)
         measures = {"K": size, "units_a_second": rate}
+        print(f"{'K':>46}  {size}\n{'units_a_second':>46}  {rate:.3f}")
     else:
         measures = evaluate_units(replace(o, out=None))
-        with open_pool(len(os.sched_getaffinity(0))) as pool:
+        with open_pool(count_cores()) as pool:
             torch.set_num_threads(1)
-            extractor = load_extractor(o.encoder, o.codebook, o.precision)
+            extractor = load_extractor(o.encoder, o.codebook, o.precision, price=o.price)
             runs = pool.map(extractor.extract, [utterance.samples for utterance in utterances])
             units = [run.units for run in runs]
     # every question by its first voice, then every question by its second

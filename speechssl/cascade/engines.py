@@ -40,9 +40,10 @@ from speechssl.timing import FrameGrid
 
 CTC_LONGEST = 20.0  # seconds at once: attention costs the square of the length
 WHISPER_LONGEST = 30.0  # seconds: the window Whisper was trained on (arXiv 2212.04356, section 2.2)
-# Words that fail these thresholds are sampled again at the next temperature (arXiv 2212.04356,
-# section 4.5). The values are those of transcribe() in openai/whisper, but for the ratio, which in
-# transformers is that of tokens, not of text; its documentation gives 1.35.
+# A window whose text fails one of the first two thresholds is decoded again at the next temperature
+# (arXiv 2212.04356, section 4.5). The values are those of transcribe() in openai/whisper, except
+# for two: in transformers the ratio is of tokens, not of text (its documentation gives 1.35), and
+# no window is conditioned on the text before it.
 FALLBACK: dict[str, Any] = {
     "temperature": (0.0, 0.2, 0.4, 0.6, 0.8, 1.0),
     "compression_ratio_threshold": 1.35,
@@ -60,8 +61,8 @@ _TRAINING_ONLY = "masked_spec_embed"  # a weight that some published checkpoints
 
 
 class HuggingFaceRecogniser:
-    """The recogniser runs a CTC or Whisper checkpoint, on a GPU where there is one. It is called by
-    the last part of the checkpoint's name.
+    """The recogniser runs a CTC or Whisper checkpoint, on a GPU where there is one. Its name is
+    the last part of the checkpoint's.
 
     source: a folder, or a name on the hub. language: the tag of the spoken language; None stands
     for a language that is written with spaces, which Whisper guesses for every piece. Raises

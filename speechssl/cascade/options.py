@@ -20,7 +20,6 @@ from speechssl.options import (
     EvalOptions,
     Share,
     TrainingOptions,
-    Whole,
     argument,
     group,
     option,
@@ -65,13 +64,13 @@ class CtcOptions:
     training: TrainingOptions = group(
         TrainingOptions(steps=1500, learning_rate=2e-3, warmup_steps=100, **vars(PLAIN)), "training"
     )
-    # `all` stores the features of every layer: as many times the disk of one as there are layers
+    # `all` stores the features of every layer: the disk of one for each, and for layer 0
     layer: str = option(
         "all",
         "layer of the encoder that the head reads, or all: a weighted sum "
         "of the layers, as in SUPERB",
     )
-    passages: Whole = option(800, "use only the first N training passages, with their questions")
+    passages: Count | None = option(800, PASSAGES)
     batch: Count = option(16, BATCH)
     crop_seconds: Amount = option(8.0, "longest crop, in seconds")
     lstm_width: Count = option(256, "LSTM units per direction")
@@ -130,7 +129,7 @@ class TrainNgram:
     )
     beam: Count = option(15, "prefixes kept after each frame")
     lm_weights: tuple[float, ...] = option(
-        (0.5, 1.0, 1.5, 2.0, 3.0), "weights that are tried, in nats for log10 P", least=1
+        (0.5, 1.0, 1.5, 2.0, 3.0), "factors of log10 P that are tried, in nats", least=1
     )
     word_scores: tuple[float, ...] = option(
         (-1.0, 0.0, 1.0, 2.0), "scores of a word that are tried, in nats", least=1

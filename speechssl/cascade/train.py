@@ -125,12 +125,20 @@ def find_timed_records(data: Corpus) -> dict[str, Record]:
 def spell_words(records: Mapping[str, Record], language: str) -> dict[str, tuple[Span, ...]]:
     """Spell the words of recordings in lower case with the characters that a head learns: of
     English the letters a to z and the apostrophe, of other languages letters and digits. Words
-    without such a letter or digit are left out."""
+    without such a letter or digit are left out, and so are recordings without such a word. Raises
+    InputError where nothing is left."""
     foreign = re.compile("[^a-z']" if find_language(language) == "en" else r"[\W_]")
     spelt = {}
     for name, record in records.items():
         words = [w._replace(text=foreign.sub("", w.text.lower())) for w in record.words]
-        spelt[name] = tuple(w for w in words if w.text.strip("'"))
+        spellable = tuple(w for w in words if w.text.strip("'"))
+        if spellable:
+            spelt[name] = spellable
+    if not spelt:
+        raise InputError(
+            f"no word of the training recordings has letters of {language!r}, which a CTC head "
+            "learns; write numbers out, or give the corpus its language"
+        )
     return spelt
 
 

@@ -3,7 +3,6 @@ found, and what is missing for what."""
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import shutil
@@ -56,7 +55,7 @@ NEEDED = (
 def diagnose(o: Doctor) -> dict[str, Any]:
     """Print sections on packages, engine, models and what is missing, and return them."""
     packages, missing = check_packages()
-    installed = [name for name in EXTRAS if name not in missing]
+    installed = [name for name in EXTRAS if name not in missing and "speechssl" not in missing]
     models = find_models()
     sections: dict[str, Any] = {
         "installed": {"speechssl": __version__, "python": platform.python_version(), **packages},
@@ -140,14 +139,14 @@ def describe_engine(encoder: str) -> dict[str, str]:
         import torch
 
         from speechssl.encoders.load import load_encoder
-        from speechssl.processes import has_bf16, list_cpu_capabilities
+        from speechssl.processes import count_cores, has_bf16, list_cpu_capabilities
     except ImportError as error:
         return {"torch": f"cannot be imported ({cut_error(error)})"}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     bf16 = "bf16" if has_bf16(on_cpu=True) else "no bf16"
     amx = "and AMX" if list_cpu_capabilities().get("amx_bf16") else "and no AMX"
     facts = {
-        "processor": f"{len(os.sched_getaffinity(0))} cores, {bf16} {amx}",
+        "processor": f"{count_cores()} cores, {bf16} {amx}",
         "GPU": ", ".join(gpus) or "none",
     }
     for precision in ("fp32", "auto"):

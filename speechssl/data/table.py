@@ -325,16 +325,16 @@ class RecordMaker:
         return language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | InputError:
-        """Return the path and the seconds of the recording in a cell. A cell without a path holds
-        the recording itself, which is written as a FLAC.
+        """Return the path and the seconds of the recording in a cell. A cell with bytes or samples
+        holds the recording itself, which is written as a FLAC.
 
         Returns ("", 0) for an empty cell, and the error of a recording that cannot be used. Raises
         InputError for a missing file.
         """
         if cell is None:
             return "", 0.0
-        if isinstance(cell, Mapping) and not cell.get("bytes") and cell.get("path"):
-            cell = cell["path"]
+        if isinstance(cell, Mapping) and not (cell.get("bytes") or "array" in cell):
+            cell = cell.get("path") or cell
         if isinstance(cell, str | Path):
             path = self.base / cell
             if self.root and not Path(cell).is_absolute():

@@ -167,8 +167,8 @@ def retrieve_windows(
 
 
 def warn_truncated(count: int, total: int, limit: str) -> None:
-    """Warn of questions that lost their tail; the warning names the line that called `read`. limit:
-    the most that is kept, such as "120 tokens"."""
+    """Warn of questions that lost their tail; the warning names the line two calls above `read`.
+    limit: the most that is kept, such as "120 tokens"."""
     if count:
         message = f"{count} of {total} questions lost what is beyond {limit}"
         warnings.warn(message, stacklevel=4)

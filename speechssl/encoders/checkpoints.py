@@ -242,7 +242,7 @@ def make_config(
             heads = gru_constant.shape[1]
         elif width % HEAD_WIDTH == 0:
             heads = width // HEAD_WIDTH
-        assumptions.append(f"{heads} heads")
+            assumptions.append(f"{heads} heads")
     if strides is None or len(strides) != len(shapes) or not heads or width % heads:
         raise InputError(
             f"{where} has {len(shapes)} convolutions of kernels {kernels} and the width {width}, "

@@ -73,6 +73,8 @@ def convert(
     if not is_folder and out.suffix not in (".pt", ".pth"):
         raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
     checkpoint = load_checkpoint(source, overrides)
+    if checkpoint.model.config.model_type == "whisper":
+        raise InputError(f"{source} is a Whisper, whose encoder is not written alone; use it as is")
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)

@@ -180,9 +180,10 @@ def choose_dtype(weight: torch.Tensor, dtype: torch.dtype, stride: int = 1) -> t
     groups, K).
 
     On a processor with AMX, oneDNN 3.10.2 (in torch 2.11) computes some bf16 convolutions of fewer
-    than 32 channels wrongly, with errors as large as the result and without a warning. The
-    published sizes (512 channels in the front end, 48 or 64 in each of 16 groups of the positional
-    convolution) stay in bf16. tests/known_issues/test_onednn_grouped_bf16.py measures the errors.
+    than 32 channels a group wrongly (at a stride below 4 of fewer than 16; never of 1), with errors
+    as large as the result and without a warning. The published sizes (512 channels in the front
+    end, 48 or 64 in each of 16 groups of the positional convolution) stay in bf16.
+    tests/known_issues/test_onednn_grouped_bf16.py measures the errors.
     """
     narrow = 1 < weight.shape[1] < (16 if stride < 4 else 32)
     on_cpu = weight.device.type == "cpu"
@@ -199,10 +200,10 @@ def convolve_positions(conv: Any, x: torch.Tensor) -> torch.Tensor:
 def convolve_blockwise(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, groups: int
 ) -> torch.Tensor:
-    """Convolve over time with padding that keeps T, computing 16 frames in one product.
+    """Convolve over time with padding that keeps T, BLOCK frames in one product.
 
     A GPU has fast kernels for large products, but none for convolutions of 48 channels a group and
-    128 samples. The zeros in the matrices are an eighth more arithmetic.
+    a kernel of 128 frames. The zeros in the matrices are an eighth more arithmetic.
     x: (B, T, C); weight: (C', C / G, K) of G groups. Returns (B, T, C').
     """
     frames, size = x.shape[1], weight.shape[2]

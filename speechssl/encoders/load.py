@@ -75,6 +75,7 @@ DECISIVE = (
 )
 OTHER_SOURCES = ", a .pt file of torchaudio or fairseq, torchaudio:HUBERT_BASE"  # for messages
 PRECISIONS = ("fp32", "bf16")
+ENGINES = ("auto", "torch", "openvino")
 # Parameters of a model for which OpenVINO may be faster than torch; HuBERT base has 94 million.
 LARGE = 50_000_000
 
@@ -135,6 +136,8 @@ def make_speech_encoder(
         precision = "bf16" if has_bf16(on_cpu) else "fp32"
     if precision not in PRECISIONS:
         raise InputError(f"there is no precision {precision}; choose from {', '.join(PRECISIONS)}")
+    if engine not in ENGINES:
+        raise InputError(f"there is no engine {engine}; choose from {', '.join(ENGINES)}")
     model: Any = checkpoint.model
     config = model.config
     is_whisper = config.model_type == "whisper"
@@ -282,14 +285,13 @@ def _note_once(source: str, text: str) -> None:
 
 
 def find_encoder(name: str | Path) -> str | Path:
-    """Return the encoder in a folder of models or a shipped set of this name; else the name
-    itself."""
-    for models in (Path(name), SHIPPED / str(name)):
-        is_encoder = (models / "config.json").is_file()
-        if not is_encoder and (models / "encoder" / "config.json").is_file():
-            return models / "encoder"
-    is_shipped = (SHIPPED / str(name) / "config.json").is_file()
-    return SHIPPED / str(name) if is_shipped else name
+    """Return the folder of an encoder: this folder or its encoder/, else those of a shipped set;
+    the name itself where there is none."""
+    for folder in (Path(name), SHIPPED / str(name)):
+        for encoder in (folder, folder / "encoder"):
+            if (encoder / "config.json").is_file():
+                return encoder
+    return name
 
 
 def _load_huggingface(name: str | Path, weights_alone: bool) -> Checkpoint:

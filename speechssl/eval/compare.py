@@ -300,7 +300,8 @@ def _find_shared_questions(results: Sequence[Scores], metric: str, common: bool)
     first = results[0]
     questions = set(first.collect_values(metric))
     shared = questions.intersection(*(scores.collect_values(metric) for scores in results))
-    may_differ = common and shared
+    may_differ = common and bool(shared)
+    remedy = ", or compare on those in common (--common)" if shared and not common else ""
     snr_overs: dict[ConditionAtSnr, Any] = {}  # by condition, that of its first result
     for other in results:
         snr_over = other.card.get("snr_over")
@@ -313,8 +314,8 @@ def _find_shared_questions(results: Sequence[Scores], metric: str, common: bool)
             )
         elif other.collect_values(metric).keys() != questions and not may_differ:
             difference = (
-                f"on different questions ({len(shared)} in common); leave one out (--systems), or "
-                "compare on those in common (--common)"
+                f"on different questions ({len(shared)} in common); leave one out (--systems)"
+                f"{remedy}"
             )
         if difference:
             raise InputError(f"{first.path} and {other.path} were scored {difference}")

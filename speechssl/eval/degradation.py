@@ -15,10 +15,10 @@ in percent of another quantity.
 
 An encoder that is also bad in clean speech easily gets a high `removed`, not a high `recovered`:
 this is 100 where e in noise is as good as b in clean speech, and 0 where it is as good as b in
-noise. They agree where both are equally good in clean speech. Averages over tasks and conditions
-give all of them the same weight, and are over all tasks: leaving out those in which the baseline
-loses little on test would make the shares too large. Where the baseline loses nothing in a task,
-the averaged shares are not defined, and the task is named.
+noise. They agree where both are equally good in clean speech. Averages give the same weight to all
+tasks of `choose_averaged_tasks` and to all conditions. No task is left out because the baseline
+loses little in it, which would make the shares too large. Where the baseline loses nothing in a
+task, the averaged shares are not defined, and the task is named.
 
 The relative robustness of DUAL and of a cascade is 100 s(c) / s(clean): FF1 of a system under a
 condition over its own FF1 in clean speech.
@@ -172,13 +172,13 @@ class Grid:
 
     def measure_removed(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure the percent of the baseline's loss that the encoder does not lose, each against
-        its own clean speech; NaN where the baseline loses nothing."""
+        its own clean speech. It means nothing where the baseline loses nothing."""
         loss = self.measure_loss(task, encoder, setting)
         return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
 
     def measure_recovered(self, task: TaskMetric, encoder: str, setting: Setting) -> Estimate:
         """Measure the percent of the baseline's loss that the encoder does not lose, both against
-        the baseline's clean speech; NaN where the baseline loses nothing."""
+        the baseline's clean speech. It means nothing where the baseline loses nothing."""
         clean = self.scores[task, self.baseline, self.clean]
         loss = _subtract_scores(task, clean, self.scores[task, encoder, setting])
         return _compute_share_removed(loss, self.measure_loss(task, self.baseline, setting))
@@ -423,8 +423,9 @@ def _make_loss_table(values: Mapping[str, Any]) -> Table:
             intervals = [baseline_losses[noise], a["loss"], a["removed"], a["recovered"]]
             texts = (format_interval(n, missing="-") for n in intervals)
             rows.append((a["encoder"], name_condition(*noise), *texts))
+    tasks = ", ".join(" ".join(task) for task in values["averaged_over"])
     note = (
-        "Means over all tasks. removed: share of the baseline's loss, each against its own clean "
+        f"Means over {tasks}. removed: share of the baseline's loss, each against its own clean "
         f"speech; recovered: both against the baseline's clean speech. {values['drawn']}"
     ).strip()
     unhurt = sorted({task for a in values["averages"] for task in a["unhurt"]})

@@ -11,7 +11,6 @@ verified row by row against the audio.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -43,6 +42,7 @@ from speechssl.data.files import hash_recording
 from speechssl.data.recordings import Recording, describe_split, list_recordings
 from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, make_printable, report_set_aside
+from speechssl.processes import count_cores
 from speechssl.results import describe_range
 from speechssl.timing import RunLength
 from speechssl.units.codebook import PADDING
@@ -276,7 +276,7 @@ class LocalEngine:
     def __call__(self, maker: ShardMaker, shards: Sequence[Shard]) -> Iterator[ShardResult]:
         """Make the shards. Each is begun before the one before it is finished, so that no thread
         waits."""
-        with open_pool(self.workers or len(os.sched_getaffinity(0))) as pool:
+        with open_pool(self.workers or count_cores()) as pool:
             begun: tuple[Shard, list[Future[Extracted]]] | None = None
             for shard in shards:
                 results = maker.begin(shard, pool)

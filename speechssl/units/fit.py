@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from speechssl.encoders.hama import PHONES, load_hama, read_phone_symbols
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.unpickle import read_centroids
 from speechssl.errors import InputError
+from speechssl.processes import count_cores
 from speechssl.units.codebook import Codebook, check_out, list_versions, load_existing
 from speechssl.units.features import load_features, make_features, stream_frames
 from speechssl.units.kmeans import fit_kmeans
@@ -35,7 +35,7 @@ def fit_units(o: Fit) -> None:
     written or is a codebook that was made from other inputs, and where no recording can be used.
     """
     check_out(o.out)
-    workers = o.workers or len(os.sched_getaffinity(0))
+    workers = o.workers or count_cores()
     with open_pool(workers) as pool:
         # The main thread too: loading an encoder computes weights, whose bits depend on the number
         # of threads. `open_pool` restores the number at its end.

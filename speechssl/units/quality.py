@@ -9,7 +9,6 @@ as JSON.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -29,6 +28,7 @@ from speechssl.data.recordings import Recording, list_recordings, make_audio_id
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, report_set_aside
+from speechssl.processes import count_cores
 from speechssl.results import name_condition
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor, encode_each, load_extractor
@@ -87,7 +87,7 @@ class LabelledRecording:
 def evaluate_units(o: Evaluate) -> dict[str, Any]:
     """Measure the quality of units; print and return the measures that this source allows. Raises
     InputError where there is no recording to measure."""
-    with open_pool(len(os.sched_getaffinity(0))) as pool:
+    with open_pool(count_cores()) as pool:
         torch.set_num_threads(1)  # for the reason in `fit.fit_units`
         measures = _measure_source(o, pool)
     if o.out:

@@ -8,7 +8,6 @@ units.
 
 from __future__ import annotations
 
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError
+from speechssl.processes import count_cores
 from speechssl.units.codebook import Codebook, check_out, load_codebook, load_existing
 from speechssl.units.features import (
     Features,
@@ -62,7 +62,7 @@ def transfer_codebook(o: Transfer) -> None:
             card["distort"] = pair.distort.card
     book = load_existing(o.out, card)
     if book is None:
-        workers = o.workers or len(os.sched_getaffinity(0))
+        workers = o.workers or count_cores()
         with open_pool(workers) as pool:
             encoded = encode_each(pool, pair.encode, recordings, workers, "transferring units")
             fitted, compared = fit_codebook((x for _, x in encoded), o, card)

@@ -13,9 +13,9 @@ from speechssl.cascade.model import CtcRecogniser, CtcVocabulary
 from speechssl.cascade.ngrams import SPECIAL
 from speechssl.cascade.options import CtcOptions, TrainCtc, TrainNgram
 from speechssl.cascade.system import load_recogniser
-from speechssl.cascade.train import CropBatches, find_recorded_texts, fit_ctc
+from speechssl.cascade.train import CropBatches, find_recorded_texts, fit_ctc, spell_words
 from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
-from speechssl.data.records import load_corpus
+from speechssl.data.records import Passage, Span, load_corpus
 from speechssl.dual.train import sample_items
 from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
@@ -141,6 +141,13 @@ def test_an_ngram_knows_the_training_texts_and_cascade_ctc_decodes_with_it(
     assert beam.card["decoding"] == card["decoding"]
     for recogniser in (without_ngram, greedy):
         assert (recogniser.name, recogniser.decoder) == ("ctc-greedy", None)
+
+
+def test_words_and_recordings_without_letters_are_left_out():
+    year, now = Span("1984", 0.0, 0.5), Span("Now!", 0.5, 0.9)
+    records = {"p": Passage("p", words=(year, now)), "q": Passage("q", words=(year,))}
+    assert spell_words(records, "en") == {"p": (now._replace(text="now"),)}
+    refused("no word .* has letters of 'en'", spell_words, {"q": records["q"]}, "en")
 
 
 def test_texts_are_spelt_with_what_a_head_can_write():

@@ -90,11 +90,12 @@ def test_folders_that_datasets_saves_to_disk(mine, tmp_path):
 
 def test_rows_in_memory_hold_their_recordings(tmp_path):
     audio = {"array": SAMPLES, "sampling_rate": 16_000}
-    # `datasets` from version 4 on gives a decoder instead of a dict
+    decoded = audio | {"path": "rome.wav"}  # of `datasets` until version 3
+    # from version 4 on it gives a decoder instead of a dict
     decoder = type("Decoder", (), {"__getitem__": lambda self, name: audio[name]})()
     answer = {"text": "founded", "start": 0.25, "end": 0.75}
     questions = [{"passage": "rome", "audio": decoder, "answers": a} for a in ([answer], "founded")]
-    make_corpus(tmp_path / "out", {"test": ([ROME | {"audio": audio}], iter(questions))})
+    make_corpus(tmp_path / "out", {"test": ([ROME | {"audio": decoded}], iter(questions))})
     check(load_corpus(tmp_path / "out", "test"))
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": ([ROME], [])})
 

@@ -6,6 +6,7 @@ import re
 import shutil
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from speechssl.encoders.encoder import Chunking
 from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.export import convert, measure_errors
 from speechssl.encoders.load import (
+    find_encoder,
     load_checkpoint,
     load_encoder,
     make_speech_encoder,
@@ -201,7 +203,9 @@ def test_a_wavlm_of_torchaudio_gives_torchaudios_layers(tmp_path, capsys, norm):
     original.load_state_dict(imported.state_dict())
     torch.save(original.state_dict(), tmp_path / "x.pt")
     encoder = load_encoder(tmp_path / "x.pt")
-    assert "relative positions up to 800 frames" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "relative positions up to 800 frames" in message
+    assert "heads" not in message  # they are read from the weights
     samples = noise(400 + 48 * 320)  # 49 frames, without samples after the last
     wave = torch.from_numpy(samples)
     if encoder.normalise:
@@ -468,10 +472,24 @@ def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
         ("", {"precision": "int8"}, "int8"),
         ("", {"device": "nowhere"}, "nowhere"),
         ("", {"device": "cpu", "engine": "openvino"}, "Open"),
+        ("", {"engine": "openvno"}, "no engine openvno"),
     ],
 )
 def test_a_wrong_name_or_option_is_refused(whisper, name, options, message):
     refused(message, load_encoder, name or whisper[0], **options)
+
+
+def test_an_own_folder_comes_before_a_shipped_set_of_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_encoder("people-en") == SHIPPED / "people-en/encoder"
+    Path("people-en").mkdir()
+    Path("people-en/config.json").touch()
+    assert find_encoder("people-en") == Path("people-en")
+
+
+def test_a_whisper_is_not_converted(whisper, tmp_path):
+    refused("is a Whisper", convert, whisper[0], tmp_path / "out", "huggingface")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_without_an_encoder_is_refused(tmp_path):
