@@ -14,10 +14,11 @@ from typing import Any
 from speechssl.cli import script
 from speechssl.data.records import choose_groups, hash_data, load_corpus, read_synthetic_note
 from speechssl.dual.data import ExampleBatches, make_unit_examples, read_unit_source
+from speechssl.dual.fitting import check_positions, make_layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
-from speechssl.dual.train import check_positions, make_layout, make_unit_encoder
+from speechssl.dual.train import make_unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import count_trained, train_only
 from speechssl.metrics import frame_f1

@@ -30,7 +30,7 @@ from speechssl.data.records import (
     read_corpus_card,
     take_first_passages,
 )
-from speechssl.dual.train import STEPS, describe_run, hash_splits, load_held_out, sample_items
+from speechssl.dual.fitting import STEPS, describe_run, hash_splits, load_held_out, sample_items
 from speechssl.encoders.encoder import SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.encoders.store import FeatureStore, store_features

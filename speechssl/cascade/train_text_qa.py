@@ -22,10 +22,7 @@ from speechssl.cascade.system import make_text_system, read_given_words
 from speechssl.data.records import Corpus, Passage, Question, load_corpus, take_first_passages
 from speechssl.data.squad import find_touched_words
 from speechssl.dual.data import Example, Layout, find_answer_times
-from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.options import QaOptions
-from speechssl.dual.system import Reader
-from speechssl.dual.train import (
+from speechssl.dual.fitting import (
     STEPS,
     answer_in_batches,
     average_f1,
@@ -39,6 +36,9 @@ from speechssl.dual.train import (
     select_questions,
     sweep_learning_rates,
 )
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.options import QaOptions
+from speechssl.dual.system import Reader
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, select_settings
 from speechssl.processes import is_main

@@ -47,19 +47,17 @@ from speechssl.dual.data import (
     read_unit_source,
     replace_tokens,
 )
-from speechssl.dual.model import EncoderInputs, SpanModel, load_reader
-from speechssl.dual.options import QaOptions, TrainUnitWords
-from speechssl.dual.train import (
+from speechssl.dual.fitting import (
     STEPS,
-    begin_dual,
-    choose_pieces,
     collect_reader_facts,
     fit_reader,
     make_layout,
     read_weights_hash,
-    save_pieces,
     save_trained,
 )
+from speechssl.dual.model import EncoderInputs, SpanModel, load_reader
+from speechssl.dual.options import QaOptions, TrainUnitWords
+from speechssl.dual.train import begin_dual, choose_pieces, save_pieces
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, select_settings
 from speechssl.textlm.encoders import load_text_encoder, remove_dropout

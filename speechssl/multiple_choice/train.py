@@ -16,23 +16,21 @@ from speechssl.artifacts import CARD, begin_stage, read_json
 from speechssl.cascade.model import CtcRecogniser
 from speechssl.data.records import Corpus, load_corpus
 from speechssl.dual.data import Layout, read_unit_source
-from speechssl.dual.model import load_reader
-from speechssl.dual.train import (
+from speechssl.dual.fitting import (
     STEPS,
     answer_in_batches,
-    check_start_units,
     collect_reader_facts,
     describe_run,
     fit_reader,
     hash_inputs,
     hash_splits,
     load_held_out,
-    load_held_out_units,
-    make_unit_encoder,
     save_trained,
     select_questions,
     sweep_learning_rates,
 )
+from speechssl.dual.model import load_reader
+from speechssl.dual.train import check_start_units, load_held_out_units, make_unit_encoder
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside

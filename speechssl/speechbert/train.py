@@ -33,10 +33,7 @@ from speechssl.data.records import (
     take_first_passages,
 )
 from speechssl.dual.data import ExampleBatches, Layout, find_answer_times
-from speechssl.dual.model import SpanModel, load_reader
-from speechssl.dual.options import QaOptions
-from speechssl.dual.system import Reader
-from speechssl.dual.train import (
+from speechssl.dual.fitting import (
     STEPS,
     check_positions,
     collect_reader_facts,
@@ -50,6 +47,9 @@ from speechssl.dual.train import (
     save_questions,
     sweep_learning_rates,
 )
+from speechssl.dual.model import SpanModel, load_reader
+from speechssl.dual.options import QaOptions
+from speechssl.dual.system import Reader
 from speechssl.encoders.encoder import SharedEncoder, SpeechEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError, report_set_aside

@@ -16,7 +16,7 @@ from speechssl.cascade.system import load_recogniser
 from speechssl.cascade.train import CropBatches, find_recorded_texts, fit_ctc, spell_words
 from speechssl.cascade.train_ngram import spell, train_and_tune_ngram
 from speechssl.data.records import Passage, Span, load_corpus
-from speechssl.dual.train import sample_items
+from speechssl.dual.fitting import sample_items
 from speechssl.encoders.load import load_encoder
 from speechssl.metrics import word_error_rate
 from speechssl.options import EvalOptions, TrainingOptions

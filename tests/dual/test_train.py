@@ -24,7 +24,7 @@ from speechssl.data.records import (
     hash_questions,
     load_corpus,
 )
-from speechssl.dual import train
+from speechssl.dual import fitting, train
 from speechssl.dual.data import ExampleBatches, make_unit_examples
 from speechssl.dual.model import load_reader, save_reader
 from speechssl.dual.options import QaOptions, TrainDual
@@ -272,8 +272,8 @@ def test_a_question_without_units_counts_as_wrong(dev, tmp_path):
 
     model, layout, _ = load_reader(train_reader(dev, tmp_path))
     options = evaluate_on_dev(6)
-    data = train.load_timed_questions(dev, options)
-    evaluation = train.make_timed_evaluation(data, options, units, model, layout, answer_rightly)
+    data = fitting.load_timed_questions(dev, options)
+    evaluation = fitting.make_timed_evaluation(data, options, units, model, layout, answer_rightly)
     assert evaluation.score() == pytest.approx(1 / 3)
     assert answered == [(units["q0"], units["p0"])]
 
@@ -391,7 +391,7 @@ def test_a_loaded_reader_of_any_family_answers_as_before_it_was_saved(
         saved.append(model.eval())
         save_reader(out, model, *more)
 
-    monkeypatch.setattr(train, "save_reader", save_and_keep)
+    monkeypatch.setattr(fitting, "save_reader", save_and_keep)
     out = train_reader(dev, tmp_path, text_encoder=str(checkpoint(family)), max_question=20)
     loaded, layout, _ = load_reader(out)
     # BigBird's sparse attention depends on the batch

@@ -15,7 +15,7 @@ from speechssl.audio import read_audio
 from speechssl.cascade.options import TrainTextQa
 from speechssl.cascade.train_text_qa import train_text_qa
 from speechssl.data.records import Passage, hash_data, load_corpus
-from speechssl.dual.train import average_ff1
+from speechssl.dual.fitting import average_ff1
 from speechssl.encoders.encoder import SharedEncoder
 from speechssl.encoders.load import load_encoder
 from speechssl.options import EvalOptions
