@@ -55,31 +55,31 @@ def write_text_page(o: Page) -> dict[str, str]:
     page = o.results / "report.html"
     with hold_output(o.results):
         rows = read_rows(o.results / "results.jsonl")
-        lectures = read_lectures(o.results, rows)
-        write_page(page, TITLE, [make_section(lectures)], describe_machine(), rows=rows)
+        results = read_results(o.results, rows)
+        write_page(page, TITLE, [make_section(results)], describe_machine(), rows=rows)
     print(f"{page}: open it in a browser")
     return {"page": str(page)}
 
 
 @dataclass(frozen=True)
-class Lectures:
-    """A folder of results has rows, curves, tables and loss surfaces."""
+class Results:
+    """These are the rows, curves, tables and loss surfaces of a folder of results."""
 
     rows: tuple[Row, ...]
     curves: Mapping[tuple[str, str], Sequence[Sequence[Point]]]  # task, arm -> points of every seed
     tables: tuple[Table, ...]  # of `gains.py` and `devices.py`
     surfaces: tuple[SurfaceRun, ...]
 
-    def gains(self, task: str) -> dict[str, Row]:
+    def find_gains(self, task: str) -> dict[str, Row]:
         """Return the gains of a task by arm, in the order of the chart."""
         rows = (row for row in self.rows if (row.metric, row.task) == (papers.GAIN, task))
         by_arm = {row.encoder: row for row in rows}
         return {arm: by_arm[arm] for arm in papers.sort_arms(by_arm)}
 
 
-def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
+def read_results(out: Path, rows: Sequence[Row]) -> Results:
     """Read a folder of results."""
-    lecture_rows = tuple(row for row in rows if row.condition == CONDITION)
+    kept = tuple(row for row in rows if row.condition == CONDITION)
     curves: dict[tuple[str, str], list[list[Point]]] = {}
     for path in sorted(out.glob("runs/*/*/scores.json")):
         run = read_scores(path)
@@ -91,31 +91,31 @@ def read_lectures(out: Path, rows: Sequence[Row]) -> Lectures:
         path = out / f"tables/{name}.json"
         if path.is_file():
             tables += map(make_table, read_json(path)["tables"])
-    return Lectures(lecture_rows, curves, tuple(tables), read_surfaces(out))
+    return Results(kept, curves, tuple(tables), read_surfaces(out))
 
 
-def make_section(lectures: Lectures) -> Section:
+def make_section(results: Results) -> Section:
     """Draw the charts, and add the tables."""
-    gained = [row.task for row in lectures.rows if row.metric == papers.GAIN]
+    gained = [row.task for row in results.rows if row.metric == papers.GAIN]
     tasks = list(dict.fromkeys(task for task in gained if not papers.has_own_table(task)))
     tasks.sort(key=lambda task: task != papers.MEAN)  # the mean comes first
     drawings = []
     if tasks:
-        drawings.append(draw_gains(lectures, tasks))
-    if alignment := draw_alignment(lectures):
+        drawings.append(draw_gains(results, tasks))
+    if alignment := draw_alignment(results):
         drawings.append(alignment)
-    for task in dict.fromkeys(task for task, _ in lectures.curves):
-        drawings.append(draw_curves(lectures, task))
-    drawings += draw_surfaces(lectures.surfaces)
-    return Section("", "", lectures.tables, drawings)
+    for task in dict.fromkeys(task for task, _ in results.curves):
+        drawings.append(draw_curves(results, task))
+    drawings += draw_surfaces(results.surfaces)
+    return Section("", "", results.tables, drawings)
 
 
-def draw_gains(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
+def draw_gains(results: Results, tasks: Sequence[str]) -> Drawing:
     """Draw a bar an arm, a panel a task."""
-    arms = papers.sort_arms({arm for task in tasks for arm in lectures.gains(task)})
+    arms = papers.sort_arms({arm for task in tasks for arm in results.find_gains(task)})
     with make_axes(len(tasks), 1, 2.0, sharex="all") as (figure, axes):
         for n, (task, ax) in enumerate(zip(tasks, axes[:, 0], strict=True)):
-            gains = lectures.gains(task)
+            gains = results.find_gains(task)
             places = [place for place, arm in enumerate(arms) if arm in gains]
             rows = list(gains.values())
             low = [0.0 if row.low is None else row.value - row.low for row in rows]
@@ -139,10 +139,10 @@ def draw_gains(lectures: Lectures, tasks: Sequence[str]) -> Drawing:
     return Drawing("Gain over scratch", svg, caption)
 
 
-def draw_alignment(lectures: Lectures) -> Drawing | None:
+def draw_alignment(results: Results) -> Drawing | None:
     """Draw a line a start, the mean of its seeds; None where no alignment was measured."""
     rows = []
-    for row in lectures.rows:  # of a task such as alignment-3 or alignment-3-zero-mean
+    for row in results.rows:  # of a task such as alignment-3 or alignment-3-zero-mean
         kind, _, rest = row.task.partition("-")
         if kind == papers.ALIGNMENT:
             layer, _, states = rest.partition("-")
@@ -170,16 +170,16 @@ def draw_alignment(lectures: Lectures) -> Drawing | None:
     return Drawing("One space for languages", svg, caption)
 
 
-def draw_curves(lectures: Lectures, task: str) -> Drawing:
+def draw_curves(results: Results, task: str) -> Drawing:
     """Draw three panels: training loss and score against steps, and score against training loss;
     means over seeds."""
-    arms = papers.sort_arms(arm for name, arm in lectures.curves if name == task)
+    arms = papers.sort_arms(arm for name, arm in results.curves if name == task)
     scale, score_name = (1, task) if task == PERPLEXITY else (100, "score (%)")
     names = (("steps", "training loss"), ("steps", score_name), ("training loss", score_name))
     with make_axes(1, 3) as (figure, axes):
         panels = axes[0]
         for n, arm in enumerate(arms):
-            steps, losses, scores = np.array(average_curves(lectures.curves[task, arm])).T
+            steps, losses, scores = np.array(average_curves(results.curves[task, arm])).T
             panels[0].plot(steps, losses, label=arm, **choose_line_style(n))
             panels[1].plot(steps, scale * scores, label=arm, **choose_line_style(n))
             panels[2].plot(losses, scale * scores, label=arm, **choose_line_style(n))

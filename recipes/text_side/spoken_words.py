@@ -117,7 +117,7 @@ def remove_stress(phones: Sequence[str]) -> tuple[str, ...]:
     return tuple(_STRESS.sub("", phone) for phone in phones)
 
 
-def list_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
+def pair_neighbours(phones: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the pairs of neighbours in a word, its edges among them. phones: without stress."""
     return pairwise((EDGE, *phones, EDGE))
 
@@ -134,7 +134,7 @@ def make_non_word(
 
     def frequency(sequence: Sequence[str]) -> float:
         """Return the mean logarithm of how often neighbours occur."""
-        logs = [math.log(pairs[pair]) for pair in list_neighbours(sequence)]
+        logs = [math.log(pairs[pair]) for pair in pair_neighbours(sequence)]
         return sum(logs) / len(logs)
 
     # difference in frequency, place and phone
@@ -142,8 +142,8 @@ def make_non_word(
     for place, phone in enumerate(plain):
         for other in next((kind for kind in KINDS if phone in kind), ()):
             variant = (*plain[:place], other, *plain[place + 1 :])
-            possible = all(pairs.get(pair) for pair in list_neighbours(variant))
-            if other != phone and variant not in real and possible:
+            possible = all(pairs.get(pair) for pair in pair_neighbours(variant))
+            if variant not in real and possible:
                 candidates.append((abs(frequency(variant) - frequency(plain)), place, other))
     if not candidates:
         return None
@@ -165,13 +165,15 @@ def choose_pairs(
     real = {remove_stress(phones) for phones in spoken.values()}
     real |= {tuple(phones) for phones in pronounce(avoided, "en-us")}
     pairs = Counter(
-        pair for phones in spoken.values() for pair in list_neighbours(remove_stress(phones))
+        pair for phones in spoken.values() for pair in pair_neighbours(remove_stress(phones))
     )
     chosen: list[Pair] = []
     used: set[tuple[str, ...]] = set()
     for word, phones in spoken.items():
         plain = remove_stress(phones)
-        if len(chosen) == count or len(plain) < fewest or plain in used:
+        if len(chosen) == count:
+            break
+        if len(plain) < fewest or plain in used:
             continue
         if candidate := make_non_word(word, phones, pairs, real | used):
             chosen.append(candidate)

@@ -33,6 +33,7 @@ from speechssl.cascade.data import TimedWord, Transcript, show_pieces, split_at_
 from speechssl.cascade.model import find_greedy_spans, join_symbols
 from speechssl.checkpoints import fetch_checkpoint, hash_checkpoint
 from speechssl.dual.system import choose_device
+from speechssl.encoders.checkpoints import MASK
 from speechssl.errors import InputError, cut_error
 from speechssl.text import choose_joiner, find_language
 from speechssl.textlm.encoders import check_missing
@@ -57,7 +58,6 @@ logging.getLogger("transformers.generation.utils").addFilter(
 )
 # matches <s> and [UNK]: some tokenisers do not say that these are special
 _SPECIAL = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
-_TRAINING_ONLY = "masked_spec_embed"  # a weight that some published checkpoints leave out
 
 
 class HuggingFaceRecogniser:
@@ -70,7 +70,8 @@ class HuggingFaceRecogniser:
     """
 
     def __init__(self, source: Path | str, language: str | None = None) -> None:
-        self.name, self.separator = Path(source).name, choose_joiner(language or "en")
+        self.name = Path(source).name
+        self.separator = choose_joiner(language or "en")
         device = str(choose_device("auto"))
         folder = fetch_checkpoint(source, "recogniser")
         config = _load(AutoConfig, folder)
@@ -277,7 +278,7 @@ def _load_model(loader: Any, folder: Path, device: str) -> Any:
         model, info = loader.from_pretrained(
             str(folder), trust_remote_code=False, output_loading_info=True
         )
-        missing = [name for name in info["missing_keys"] if not name.endswith(_TRAINING_ONLY)]
+        missing = [name for name in info["missing_keys"] if not name.endswith(MASK)]
         check_missing(missing)
     return model.eval().to(device)
 

@@ -80,15 +80,15 @@ class QaOptions:
         0, "number of steps on short windows, before those on whole windows"
     )
     attention_width: Whole = option(0, ATTENTION)
-    random_units: Share = option(0.0, RANDOM_UNITS)  # DUAL
+    random_units: Share = option(0.0, RANDOM_UNITS)  # of DUAL alone
     subwords: Literal["none", "pinyin", "phones"] = option(
         "none",
         "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "
         "phones (English, needs speechssl[synth])",
-    )  # text QA
+    )  # of text QA alone
     characters: bool = option(
         False, "use the corpus's characters as the vocabulary of the text encoder"
-    )  # text QA
+    )  # of text QA alone
     split: str = option("train", "split of the corpus to train on")
     max_question: Count = option(120, "longest question, in tokens; longer questions are truncated")
     gradient_checkpointing: bool = option(False, CHECKPOINTING)
@@ -130,8 +130,8 @@ class TrainDual:
 
       speechssl train dual corpus units exp/dual
       speechssl train dual corpus units exp/dual-2 --start exp/dual --random-units 0.1
-      speechssl train dual corpus units exp/dual-4 --learning-rates 1e-5 3e-5 1e-4
-      speechssl train dual corpus units exp/dual-3 --eval-every 100 --patience 5 \\
+      speechssl train dual corpus units exp/dual-3 --learning-rates 1e-5 3e-5 1e-4
+      speechssl train dual corpus units exp/dual-4 --eval-every 100 --patience 5 \\
         --report-to tensorboard
     """
 

@@ -33,10 +33,11 @@ from speechssl.errors import InputError, cut_error
 # Names that become stand-ins: classes of these packages, such as omegaconf.dictconfig.DictConfig,
 # and some builtins.
 INERT = re.compile(
-    r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|sklearn|joblib|collections|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
+    r"(fairseq|fairseq_cli|examples|omegaconf|hydra|argparse|numpy|sklearn|joblib|collections"
+    r"|copyreg|copy_reg|enum|pathlib|typing)(\.\w+)+"
     r"|torch\.(Size|device)|_?operator\.getitem"
-    r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes|bytearray|list|tuple|dict|set|frozenset"
-    r"|slice|range|getattr)"
+    r"|(builtins|__builtin__)\.(object|type|NoneType|bool|int|long|float|complex|str|unicode|bytes"
+    r"|bytearray|list|tuple|dict|set|frozenset|slice|range|getattr)"
 )
 # Functions that a file may call, by name.
 ALLOWED: dict[str, Callable[..., Any]] = {

@@ -185,24 +185,23 @@ class Comparison:
         return self.scores[0].card
 
     @property
-    def synthetic(self) -> str:
+    def synthetic_sentence(self) -> str:
         """Return the sentence of tables where some of the corpus was synthesised, else ""."""
         return write_synthetic_sentence(self.card.get("synthetic") or "")
 
     @property
-    def seen(self) -> str:
+    def seen_sentence(self) -> str:
         """Return the sentence of tables where systems were trained on this data, else ""."""
         return describe_seen((s.system, s.card.get("seen", "")) for s in self.scores)
 
     def find_estimate(
-        self, system: str, condition: ConditionAtSnr, metric: str = ""
+        self, system: str, condition: ConditionAtSnr, metric: str | None = None
     ) -> Estimate | None:
-        """Find an estimate; None where there is none. metric: WER, or "" for the metric that is
-        compared."""
+        """Find an estimate; None where there is none. metric: default: the one that is compared."""
         return self.estimates.get((system, condition, metric or self.metric))
 
     @property
-    def errors(self) -> str:
+    def error_rate(self) -> str:
         """Return the name of the error rate: WER, or CER where the whole corpus is Chinese."""
         names = {name_error_metric(language) for language in self.card.get("languages") or ("en",)}
         return names.pop().upper() if len(names) == 1 else "WER"
@@ -212,11 +211,6 @@ class Comparison:
         """List the systems without a transcript."""
         with_transcripts = {s.system for s in self.scores if s.has_transcripts}
         return [s for s in self.systems if s not in with_transcripts]
-
-    @property
-    def recognisers(self) -> list[str]:
-        """List the cascades with a recogniser, which those that read the reference lack."""
-        return [s for s in self.systems if s not in self.textless and not is_reference(s)]
 
 
 def compare(
@@ -250,6 +244,7 @@ def compare(
 def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: int) -> Comparison:
     """Compare the systems of one corpus. Raises InputError for scores that cannot be paired."""
     with_metric = [s for s in results if s.collect_values(metric)]
+    compared = {s.system for s in with_metric}
     shared = _find_shared_questions(with_metric, metric, common)
     on_shared = []  # the scores of the questions that all have
     for scores in with_metric:
@@ -290,7 +285,7 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
         scores=tuple(sorted(on_shared, key=sort_key)),
         estimates=resample_cells(cells, seed, unit=PASSAGE),
         units=units,
-        without_metric=tuple(dict.fromkeys(s.system for s in results if s not in with_metric)),
+        without_metric=tuple(dict.fromkeys(s.system for s in results if s.system not in compared)),
     )
 
 
@@ -384,8 +379,9 @@ def make_paired_tests(
                     tests.append(PairedTest(first, second, condition, difference))
         by_corpus.append(tests)
     all_tests = [t for tests in by_corpus for t in tests]
+    tested = {(t.first, t.second) for t in all_tests}
     for pair in pairs:
-        if pair not in {(t.first, t.second) for t in all_tests}:
+        if pair not in tested:
             systems = ", ".join(dict.fromkeys(s for c in comparisons for s in c.systems))
             raise InputError(
                 f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "

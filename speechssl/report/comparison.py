@@ -114,7 +114,9 @@ def run_comparison(o: Compare) -> str:
     details |= {f"Corpus {c.corpus}": describe_corpus(c) for c in comparisons}
     sections = [make_corpus_section(c) for c in corpora]
     sections.append(Section("Further tables", tables=published))
-    synthetic = " ".join(dict.fromkeys(c.synthetic for c in comparisons if c.synthetic))
+    synthetic = " ".join(
+        dict.fromkeys(c.synthetic_sentence for c in comparisons if c.synthetic_sentence)
+    )
     write_page(o.out / "compare.html", TITLE, sections, details, synthetic)
     return f"{format_markdown(tables)}\n{o.out / 'compare.html'}: open it in a browser"
 
@@ -132,7 +134,7 @@ def make_tables(compilation: Compilation) -> list[Table]:
         make_paired_table(compilation),
         make_crossing_table(compilation),
     ]
-    data_note = " ".join(filter(None, [compared.synthetic, compared.seen]))
+    data_note = " ".join(filter(None, [compared.synthetic_sentence, compared.seen_sentence]))
     with_notes = []
     for table in tables:
         if table.rows:
@@ -162,7 +164,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
     left_out = ""
     if metric == WER:
         items = f"the passages of {n} questions"
-        title = compared.errors
+        title = compared.error_rate
     elif compared.without_metric:
         left_out = f" Left out, for they have none: {', '.join(compared.without_metric)}."
     units = describe_units(compared, metric)
@@ -210,7 +212,7 @@ def make_paired_table(compilation: Compilation) -> Table:
 
 def make_crossing_table(compilation: Compilation) -> Table:
     """Make a table of crossings, with a row for each family of points."""
-    errors = compilation.compared.errors
+    errors = compilation.compared.error_rate
     rows = []
     for x in compilation.crossings:
         measured = f"{100 * x.low_wer:.1f}-{100 * x.high_wer:.1f} %"
@@ -265,7 +267,7 @@ def serialise_compilation(compilation: Compilation) -> dict[str, Any]:
     return {name: compared.card.get(name) for name in facts} | {
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
-        "error_rate": compared.errors,
+        "error_rate": compared.error_rate,
         "drawn": compared.units.text,
         "cells": cells,
         "tests": list(map(_serialise_test, compilation.tests)),
@@ -338,7 +340,7 @@ def make_corpus_section(compilation: Compilation) -> Section:
 def summarise(compilation: Compilation) -> str:
     """Describe where a cascade crosses the system without a transcript, and how many of the tests
     are significant."""
-    errors, tests = compilation.compared.errors, compilation.tests
+    errors, tests = compilation.compared.error_rate, compilation.tests
     parts = []
     if compilation.crossings:
         preferred = {"simulated": 0, "all": 1}
@@ -373,12 +375,11 @@ def draw_crossings(
             _plot_family(ax, crossing, slot)
         ax.set_ylim(bottom=0)
         ax.set_xlim(left=0)
-        ax.set_xlabel(f"{compared.errors} of the cascade's recogniser (%)")
+        ax.set_xlabel(f"{compared.error_rate} of the cascade's recogniser (%)")
         ax.set_ylabel(f"{metric} (%)")
         add_legend(figure, columns=2)
-        title = (
-            f"{metric} against the {compared.errors}, {textless} and cascades, {compared.corpus}"
-        )
+        title = f"{metric} against the {compared.error_rate}, {textless} and cascades"
+        title += f", {compared.corpus}"
         return Drawing(title, save_svg(figure), CAPTION)
 
 

@@ -1,8 +1,9 @@
-"""The programs of the text side share this code: what does a text-pre-trained encoder know that
-units can use?
+"""The programs of the text side share this code. They ask what a text-pre-trained encoder knows
+that units can use.
 
 One mechanism serves all of them: symbols (artificial ids, letters of DNA, pixels, units of speech)
-take the place of tokens of an encoder, as `textlm.symbols` has it for DUAL; `training.fit` trains;
+take the place of tokens of an encoder, as `speechssl.textlm.symbols` has it for DUAL;
+`speechssl.training.fit` trains;
 and every run writes its answers, item by item, to RESULTS/runs/TASK/ARM-SEED, from which gains over
 scratch and their intervals are computed.
 

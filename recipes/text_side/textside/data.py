@@ -135,7 +135,7 @@ def draw_brackets(rng: np.random.Generator, length: int) -> tuple[np.ndarray, np
     stack: list[int] = []  # pairs that are open
     for i in range(length):
         remaining = even - i  # places to close the pairs on the stack
-        if i == even or not stack or (coins[i] and len(stack) < remaining):
+        if not stack or (coins[i] and len(stack) < remaining):
             stack.append(count)
             pairs[i] = count
             opens[i] = True
