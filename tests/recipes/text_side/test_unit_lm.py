@@ -266,7 +266,7 @@ WORDS = (
 def test_one_phone_becomes_another_of_its_kind_whose_neighbours_are_known():
     pat, bat, pad, bad = ("p", "a", "t"), ("b", "a", "t"), ("p", "a", "d"), ("b", "a", "d")
     stressed = ("p", "'a", "t")
-    pairs = dict.fromkeys([*pair_neighbours(pat), *list_neighbours(bad)], 1)
+    pairs = dict.fromkeys([*pair_neighbours(pat), *pair_neighbours(bad)], 1)
     pair = make_non_word("", stressed, pairs, real={pat})
     assert pair.other == ("b", "'a", "t")  # all pairs are equally frequent: the first place
     assert pair.place == 0
