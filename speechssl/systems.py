@@ -156,7 +156,7 @@ def load_systems(
 
     bf16: run text encoders under autocast, which is several times faster on a CPU with AVX512-BF16
     or AMX, and slower on others. encoder: the encoder of these models, if it is loaded already.
-    errors: the folder of texts with simulated errors, see `load_simulated`. reading: which reader
+    errors: the file of texts with simulated errors, see `load_simulated`. reading: which reader
     the systems that read words use; where it is not that of the models, their names show it:
     `cascade-ctc+minilm-uncased-squad2`. language: of the speech, for Whisper.
     Raises InputError for an unknown system, and for parts that are missing or do not fit each

@@ -63,6 +63,10 @@ def main(exp: Path, *further_groups: str) -> None:
     for system in systems:
         lines.append((system, *(format_interval(group.get(system)) for group in by_system)))
     note = describe_training(held_out / "corpus")
+    most = max(row.n for row in groups["espeak-ng"])
+    fewer = [f"{row.system} {row.n}" for row in groups["espeak-ng"] if row.n < most]
+    if fewer:
+        note += f" Questions of espeak-ng: {most}; of {', '.join(fewer)}."
     if not {"festival", "flite"} & groups.keys():
         note += " No other synthesiser is installed here (Debian packages festival or flite)."
     title = (

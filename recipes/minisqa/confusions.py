@@ -346,7 +346,11 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
         write_lines(out, simulate_split(model, o))
         step.finish(card | {"rates": rates})
     mix = ", ".join(f"{100 * rate:.1f} % {kind}" for kind, rate in rates.items())
-    print(f"{out}: {len(pairs)} texts with a WER of {100 * model.rates.wer:.1f} % ({mix})")
+    simulated = " and ".join(f"{rate:g}" for rate in o.rates)
+    print(
+        f"{out}: texts of {o.test} with simulated errors at {simulated} %; fitted on {len(pairs)} "
+        f"texts of {o.split}, WER {100 * model.rates.wer:.1f} % ({mix})"
+    )
     return {"out": str(out), "card": card, "rates": rates}
 
 

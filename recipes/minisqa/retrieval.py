@@ -6,10 +6,10 @@ with a question.
 A system is a method of scoring and a source, which says what is in a recording: its words or its
 units. The embedding of words is the mean of a text encoder's output over all tokens, as the model
 card of sentence-transformers/all-MiniLM-L6-v2 has it. The embedding of units is the mean of their
-rows in the embedding table of DUAL's reader (the reader always sees question and passage together;
-its output for either alone says nothing). A passage has the embeddings of windows of N tokens, half
-overlapping, and the best window counts (MaxP; Dai and Callan, arXiv 1905.09217). Words that a
-recogniser misheard still share most n-grams of letters.
+rows, and those of [CLS] and [SEP], in the embedding table of DUAL's reader (the reader always sees
+question and passage together; its output for either alone says nothing). A passage has the
+embeddings of windows of N tokens, half overlapping, and the best window counts (MaxP; Dai and
+Callan, arXiv 1905.09217). Words that a recogniser misheard still share most n-grams of letters.
 
 The right passage is the one that the question was asked about: another that answers it as well
 counts as wrong. Passages with equal scores are in random order; metrics are the expectation over
@@ -138,6 +138,7 @@ class Embedder:
     specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
     card: Mapping[str, Any]
     longest: int | None = None  # tokens of a sequence, None: any number
+    lead: tuple[int, ...] = ()  # ids behind the [CLS] of every sequence
     bf16: bool = False
 
     def score(self, window: int, questions: Sequence[Item], passages: Sequence[Item]) -> np.ndarray:
@@ -160,7 +161,8 @@ class Embedder:
         cls, sep, pad = self.specials
         framed = []
         for ids in sequences:
-            framed.append((np.array([cls, *ids, sep], np.int64), len(ids) + 2))
+            sequence = np.array([cls, *self.lead, *ids, sep], np.int64)
+            framed.append((sequence, len(sequence)))
 
         def run(ids: torch.Tensor, mask: torch.Tensor, segments: Any) -> torch.Tensor:
             return self.run(ids, mask)  # one text has no segments
@@ -184,17 +186,16 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     card: dict[str, Any] = {"text_encoder": hash_weights(model)}
     if bf16:
         card["bf16"] = True
-    return Embedder(
-        run, tokenise, find_special_tokens(tokenizer), card, count_positions(model), bf16
-    )
+    specials = find_special_tokens(tokenizer)
+    return Embedder(run, tokenise, specials, card, count_positions(model), bf16=bf16)
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
     """Load the embedder of units by a reader in a model folder.
 
     reader: `dual`, whose rows of the embedding table are averaged, or `taught`, whose encoder's
-    output over the units alone is. Raises InputError where the reader is missing, was trained on
-    other units, or is a `dual` that reads pieces (frequent n-grams of units).
+    output over a passage without a question is. Raises InputError where the reader is missing, was
+    trained on other units, or is a `dual` that reads pieces (frequent n-grams of units).
     """
     model, layout, card = load_reader(models / reader)
     if adapt_extractor(models / reader, card, extractor).pieces and reader != TAUGHT:
@@ -212,13 +213,14 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
         inputs = model.inputs(model.embedding(ids), mask, segments)
         return pool_means(model.encoder(**inputs).last_hidden_state, mask)
 
-    def frame_units(runs: RunLength) -> np.ndarray:
-        return np.concatenate([[layout.sep], runs.units])  # behind the [CLS] that `_embed` adds
+    def tokenise(runs: RunLength) -> np.ndarray:
+        return runs.units
 
-    if reader == TAUGHT:
-        longest = count_positions(model.encoder)
-        return Embedder(average_output, frame_units, specials, weights, longest)
-    return Embedder(average_rows, lambda runs: runs.units, specials, weights)
+    if reader != TAUGHT:
+        return Embedder(average_rows, tokenise, specials, weights)
+    longest, lead = count_positions(model.encoder), (layout.sep,)
+    card = weights | {"lead": len(lead)}
+    return Embedder(average_output, tokenise, specials, card, longest, lead)
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -339,10 +341,13 @@ def load_retrievers(
             embedder = embedders[kind]
             window = n or LONGEST
             most_tokens = max(window, LONGEST)  # questions have up to LONGEST
-            if embedder.longest is not None and most_tokens + 2 > embedder.longest:
+            room = None
+            if embedder.longest is not None:
+                room = embedder.longest - 2 - len(embedder.lead)
+            if room is not None and most_tokens > room:
                 raise InputError(
-                    f"the text encoder of {method}-{source_name} reads {embedder.longest - 2} "
-                    f"tokens at once, not {most_tokens}"
+                    f"the text encoder of {method}-{source_name} reads {room} tokens at once, not "
+                    f"{most_tokens}"
                 )
             score = partial(embedder.score, window)
             card |= embedder.card

@@ -11,6 +11,7 @@ it is whole articles, and a smaller part lies in a larger one. SQuAD grows in th
 training set has ten times the articles of dev, each with as many questions.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -161,11 +162,12 @@ def fit(out: Path, *systems: str) -> None:
 
 def check_alike(systems: tuple[str, ...], cards: Iterable[dict], parts: list[Part]) -> None:
     """Refuse readers that differ in more than their data, and a single one, which gives no line."""
-    trainings = {(card["training"]["steps"], card.get("start")) for card in cards}
-    if len(trainings) > 1 or len(set(parts)) < max(len(parts), 2):
+    trainings = {json.dumps([card["options"], card.get("start")]) for card in cards}
+    sizes = [part.questions for part in parts]
+    if len(trainings) > 1 or len(sizes) < 2 or sizes != sorted(set(sizes)):
         raise InputError(
-            f"the readers {', '.join(systems)} are no curve: they need equal steps, "
-            "one start and different data"
+            f"the readers {', '.join(systems)} are no curve: they need equal options, one start "
+            "and more data from one to the next"
         )
 
 

@@ -131,16 +131,17 @@ def make_control_rows(
 
 
 def make_dual_rows(values: Values, encoders: Sequence[str]) -> list[TargetRow]:
-    """Return a row a noise: the share of its clean FF1 that DUAL keeps, less that of the cascade
-    with the same encoder."""
-    differences: dict[str, dict[str, Any]] = defaultdict(dict)  # noise -> encoder -> interval
+    """Return a row a cascade and noise: the share of its clean FF1 that DUAL keeps, less that of
+    the cascade with the same encoder."""
+    # cascade and noise -> encoder -> interval
+    differences: dict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
     for line in values["dual_against_cascade"]:
-        # lines of single SNRs come first; the mean over SNRs comes last and replaces them
-        differences[line["condition"]][line["encoder"]] = line["difference"]
-    target = "DUAL keeps more of its clean FF1 than the cascade (above 0), mean over SNRs,"
+        # of one cascade, the mean over SNRs comes behind single SNRs and replaces them
+        differences[line["cascade"], line["condition"]][line["encoder"]] = line["difference"]
     rows = []
-    for noise, intervals in differences.items():
-        rows.append(lay_out_row(f"{target} {noise}", intervals, encoders, "+"))
+    for (cascade, noise), intervals in differences.items():
+        target = f"DUAL keeps more of its clean FF1 than {cascade} (above 0), mean over SNRs, "
+        rows.append(lay_out_row(target + noise, intervals, encoders, "+"))
     return rows
 
 

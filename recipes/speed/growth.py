@@ -7,7 +7,7 @@ python recipes/speed/growth.py CONFIG EXP
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import subprocess
 import sys
 import time
@@ -24,20 +24,28 @@ from speechssl.cli import run_program
 from speechssl.cli.parser import read_section
 
 STEPS = 3  # of DUAL, after one that is not measured
+# This program runs a command and prints its peak memory in KiB (Linux). It is small itself: a
+# process that it starts counts the memory of its parent as well.
+MEASURED = """
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
 
 
-def measure(settings: Settings, work: str, size: str, command: Sequence[str]) -> None:
-    """Run a command, and add a row of its seconds and one of the peak memory of its largest
-    process.
+def measure(
+    settings: Settings, work: str, size: str, command: Sequence[str | Path], out: Path
+) -> None:
+    """Run a command anew, and add a row of its seconds and one of its peak memory.
 
-    work, size: name the row, as "units extract" and "40 min".
+    work, size: name the row, as "units extract" and "40 min"; out: what the command writes.
     """
+    shutil.rmtree(out, ignore_errors=True)
     start = time.perf_counter()
-    pid = subprocess.Popen(command, stdout=subprocess.DEVNULL).pid
-    _, status, usage = os.wait4(pid, 0)
-    seconds = time.perf_counter() - start
-    assert status == 0, f"{' '.join(command)} failed"
-    values = {"seconds": seconds, "peak_gb": usage.ru_maxrss * 1024 / 1e9}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, *command], check=True, stdout=subprocess.PIPE, text=True
+    )
+    values = {"seconds": time.perf_counter() - start, "peak_gb": int(done.stdout) * 1024 / 1e9}
     add_rows(settings.exp, "speechssl", "small", f"growth, {work}, {size}", values)
 
 
@@ -48,7 +56,7 @@ def measure_extraction(settings: Settings) -> None:
         source = make_recordings(folder / f"minutes-{minutes}", minutes)
         out = folder / f"units-{minutes}"
         command = ["speechssl", "units", "extract", str(source), ENCODER, CODEBOOK, str(out)]
-        measure(settings, "units extract", f"{minutes} min", command)
+        measure(settings, "units extract", f"{minutes} min", command, out)
 
 
 def measure_evaluation(settings: Settings) -> None:
@@ -59,9 +67,10 @@ def measure_evaluation(settings: Settings) -> None:
     prepare = ["speechssl", "prepare", "minisqa", corpus, "--passages", "0", "--dev-passages", "0"]
     subprocess.run([*prepare, "--test-passages", str(max(sizes))], check=True)
     for passages in sizes:
-        command = ["speechssl", "evaluate", "qa", corpus, str(folder / f"answers-{passages}")]
+        out = folder / f"answers-{passages}"
+        command = ["speechssl", "evaluate", "qa", corpus, str(out)]
         command += ["--systems", "dual", "--conditions", "clean", "--passages", str(passages)]
-        measure(settings, "evaluate qa", f"{passages} passages", command)
+        measure(settings, "evaluate qa", f"{passages} passages", command, out)
 
 
 def measure_superb(settings: Settings) -> None:
@@ -72,10 +81,11 @@ def measure_superb(settings: Settings) -> None:
         prepare = [sys.executable, "recipes/superb/minisuperb.py", str(sets), "--tasks", "ks"]
         subprocess.run([*prepare, "--scale", str(scale)], check=True)
         lines = sum(len(path.read_text().splitlines()) for path in sets.glob("ks/*.jsonl"))
-        command = ["speechssl", "superb", "run", str(folder / f"superb-{scale:g}"), "--tasks", "ks"]
+        out = folder / f"superb-{scale:g}"
+        command = ["speechssl", "superb", "run", str(out), "--tasks", "ks"]
         command += ["--encoders", "people-en", "--data", str(sets), "--preset", "small"]
         command += ["--learning-rates", "1e-3", "--steps", str(settings.values["head-steps"])]
-        measure(settings, "superb run, ks", f"{lines} words", command)
+        measure(settings, "superb run, ks", f"{lines} words", command, out)
 
 
 def measure_steps(settings: Settings, config: Path) -> None:

@@ -59,8 +59,11 @@ class Workload:
     paths: list[Path]
 
 
-def measure(settings: Settings, shape: str, precision: str, workload: Workload) -> float:
-    """Encode a workload in another process (see `encode`), add its rows, and return its seconds."""
+def measure(
+    settings: Settings, shape: str, precision: str, workload: Workload
+) -> tuple[float, str]:
+    """Encode a workload in another process (see `encode`), add its rows, and return its seconds and
+    the name of the system."""
     command = [sys.executable, __file__, "encode", shape, settings.exp, precision]
     command += workload.paths
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -71,7 +74,7 @@ def measure(settings: Settings, shape: str, precision: str, workload: Workload) 
     if measured["engine"] == "openvino":
         system = f"speechssl through OpenVINO {precision}"
     add_rows(settings.exp, system, shape, workload.condition, values)
-    return seconds
+    return seconds, system
 
 
 def main(config: Path, exp: Path) -> None:
@@ -85,9 +88,10 @@ def main(config: Path, exp: Path) -> None:
     long = Workload(f"{longer:g} min", longer, [long_file])
     shape = settings.values.get("model", "base")
     for precision in settings.values["precisions"]:
-        seconds = measure(settings, shape, precision, one)
-        ratio = {"one_file_over_many": seconds / measure(settings, shape, precision, many)}
-        add_rows(exp, f"speechssl {precision}", shape, one.condition, ratio)
+        seconds, system = measure(settings, shape, precision, one)
+        seconds_of_many, _ = measure(settings, shape, precision, many)
+        ratio = {"one_file_over_many": seconds / seconds_of_many}
+        add_rows(exp, system, shape, one.condition, ratio)
     for workload in (one, long):
         measure(settings, "small", "bf16", workload)
 

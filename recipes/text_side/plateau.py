@@ -67,7 +67,12 @@ class Plateau:
     qa: QaOptions = group(
         QaOptions(TrainingOptions(600, 3e-4, 50, **vars(PLAIN)), answer=275),
         "reader",
-        without=("subwords", "characters", "evaluation"),
+        without=(
+            "subwords",
+            "characters",
+            "evaluation",
+            "gradient_checkpointing",
+        ),
     )
 
 
@@ -138,6 +143,7 @@ def train_and_answer(
     seed = qa.training.seed
     model = SpanModel(*make_unit_encoder(qa.text_encoder, source.symbols, o.assignment, seed))
     check_positions(model.encoder, layout, qa.text_encoder)
+    model.inputs.attend(model.encoder, layout.attention_width, qa.text_encoder)
     train_only(model.encoder, qa.trained)
     if not qa.dropout:
         remove_dropout(model.encoder)

@@ -33,7 +33,7 @@ from speechssl.textlm.symbols import assign_tokens
 from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.training import check_share, fit
 from speechssl.units.storage import load_units, read_units_card
-from textside import objectives
+from textside import languages, objectives
 from textside.data import (
     OF_TEXT,
     Text,
@@ -139,6 +139,13 @@ class PretrainText:
             raise InputError(
                 "a text encoder that training starts from has its own vocabulary and size; leave "
                 "out --start, or --tokenizer, --like and --objective causal"
+            )
+        if self.init != "pretrained" and not self.start:
+            raise InputError("--init says how the weights of --start begin; give --start as well")
+        if self.like and self.objective == objectives.CAUSAL:
+            raise InputError(
+                "--objective causal makes a GPT-2 of --layers, --width and --heads; leave out "
+                "--like"
             )
 
 
@@ -294,7 +301,9 @@ def choose_source(
         return mix_sources([tokenise(text, tokenizer).draw_part for text in data.texts])
     if o.data == UNITS:
         folders = [units / SPLIT for units in (o.units, o.second_units) if units]
-        count = int(read_units_card(folders[0])["K"])
+        cards = [read_units_card(folder) for folder in folders]
+        languages.check_one_codebook(cards)
+        count = int(cards[0]["K"])
         tokens = np.array(assign_tokens(tokenizer, count, "most-frequent", seed), np.int64)
         sources = []
         for folder in folders:

@@ -26,17 +26,19 @@ from speechssl.artifacts import MADE_FROM, read_json, write_json, write_text
 from speechssl.cascade.train_text_qa import make_text_examples, make_untrained_model
 from speechssl.checkpoints import hash_checkpoint
 from speechssl.cli import script
-from speechssl.data.records import hash_data, load_corpus
+from speechssl.data.records import hash_data, load_corpus, take_first_passages
 from speechssl.dual.data import (
     Example,
     ExampleBatches,
     Layout,
+    list_codebooks,
+    load_joined_units,
     make_unit_examples,
     read_unit_source,
 )
 from speechssl.dual.model import SpanModel, drop_pooler, load_reader
 from speechssl.dual.options import QaOptions
-from speechssl.dual.train import make_unit_encoder
+from speechssl.dual.train import choose_pieces, make_unit_encoder
 from speechssl.errors import InputError
 from speechssl.finetuning import add_modules, find_added_modules
 from speechssl.options import DEVICE, Amount, Count, Weight, Whole, argument, option
@@ -44,7 +46,6 @@ from speechssl.stats import BootstrapUnits
 from speechssl.textlm.layers import SHIFT, load_shift
 from speechssl.textlm.tokenizers import TextCodec, load_tokenizer
 from speechssl.training import Batch
-from speechssl.units.storage import load_units
 from textside.options import ARM, RESULTS
 from textside.published import END_DEV, END_TRAIN, HILL, RISE, SURFACE
 from textside.runs import NATS, keep_decisive, run_folder, run_once, write_scores
@@ -110,7 +111,7 @@ def measure_surface(o: Surface) -> None:
     inputs: dict[str, Any] = {"reader": card["weights"]}
     inputs["data"] = [hash_data(o.corpus, name) for name in splits]
     if o.units is not None:
-        inputs["units"] = [read_unit_source(o.units / name, o.corpus)[0] for name in splits]
+        inputs["units"] = [read_unit_source(o.units / s, o.corpus).made_from for s in splits]
     folder = run_folder(o.results, f"{kind}-{SURFACE}", o.arm, seed)
     options = keep_decisive(o)
 
@@ -186,7 +187,8 @@ def remake_start(corpus: Path, reader: Path, card: Mapping[str, Any], model: Spa
     else:
         training = replace(options.training, seed=seed)
         options = replace(options, training=training)
-        untrained, _ = make_untrained_model(load_corpus(corpus, options.split), options)
+        data = take_first_passages(load_corpus(corpus, options.split), card["passages"])
+        untrained, _ = make_untrained_model(data, options)
     add_modules(untrained.encoder, find_added_modules(model.encoder))
     return drop_pooler(untrained.state_dict())
 
@@ -201,8 +203,14 @@ def read_windows(
     data = load_corpus(o.corpus, split)
     examples: list[Example]
     if o.units is not None:
-        grid = read_unit_source(o.units / split, o.corpus)[2]
-        examples, _ = make_unit_examples(data, load_units(o.units / split), grid)
+        pieces = choose_pieces(None, o.reader)
+        source = read_unit_source(o.units / split, o.corpus, pieces)
+        if list_codebooks(card).isdisjoint(source.codebooks):
+            raise InputError(
+                f"the reader {o.reader} was trained on other units than {o.units}; give those"
+            )
+        units = load_joined_units(o.units / split, pieces)
+        examples, _ = make_unit_examples(data, units, source.grid)
     else:
         tokenizer = load_tokenizer(o.reader)
         examples, _ = make_text_examples(data, TextCodec(tokenizer))

@@ -14,6 +14,7 @@ their corpus. Recordings of equal settings are not made again.
 import os
 import random
 import re
+import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from speechssl.artifacts import read_json, write_json
+from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import read_audio, write_flac
 from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.cli import run_program
@@ -45,6 +46,11 @@ def get_distortions(options: Namespace) -> TrainingDistortions:
     """Return the distortions of the options; their noise lies beside OUT."""
     folder = options.out.parent / "noise"
     return open_distortions(options.distort, options.distorted, tuple(options.snr_range), folder)
+
+
+def hash_distortions(options: Namespace) -> str:
+    """Return a name of the options that decide how recordings are distorted."""
+    return hash_json([options.distort, options.distorted, list(options.snr_range)])[:8]
 
 
 def distort_recording(source: Path, target: Path, name: str, options: Namespace) -> None:
@@ -76,11 +82,13 @@ def name_readings(options: Namespace) -> dict[str, Path]:
     copies = dict(options.copies)
     readings: dict[str, Path] = {}
     for corpus in options.corpora:
-        for number in range(1, copies.get(corpus.name, 1) + 1):
+        for number in range(1, copies.pop(corpus.name, 1) + 1):
             name = corpus.name if number == 1 else f"{corpus.name}-{number}"
             if name in readings:
                 raise InputError(f"two corpora are called {name}; rename the folder {corpus}")
             readings[name] = corpus
+    if copies:
+        print(f"no copies: no corpus is called {', '.join(copies)}", file=sys.stderr)
     return readings
 
 
@@ -92,7 +100,7 @@ def place_record(
     name = f"{reading}-{record.id}"
     audio = record.audio
     if audio and options.distorted:
-        audio = f"{options.split}/audio/{name}.flac"
+        audio = f"{options.split}/audio-{hash_distortions(options)}/{name}.flac"
     elif audio:
         audio = str(data.path(record).resolve())
     return replace(record, id=name, audio=audio)

@@ -9,7 +9,7 @@ from typing import Any
 
 from speechssl.artifacts import write_json
 from speechssl.cli import script
-from speechssl.options import Weight, option
+from speechssl.options import Weight, list_changes, option, refuse_given
 from speechssl.results import Table, name_condition
 from speechssl.units.options import Evaluate
 from speechssl.units.quality import evaluate_units
@@ -40,6 +40,7 @@ class Prices(Evaluate):
 
 def measure(o: Prices) -> list[dict[str, Any]]:
     """Measure, print the table, and write it as JSON where `--out` says so."""
+    refuse_given(("price", "violins"), list_changes(o), "beside --prices")
     rows = []
     for price in o.prices:
         measures = evaluate_units(replace(o, price=price, out=None))
@@ -59,9 +60,9 @@ def make_table(rows: list[dict[str, Any]]) -> Table:
             if name in row:
                 cells[heading] = f"{row[name]:.2f}"
         for pair in row.get("same_text", []):
-            cells["same text: distance, AUC"] = (
-                f"{pair['same_text_distance']:.2f}, {pair['same_text_auc']:.2f}"
-            )
+            group = f", {pair['groups']}" if pair["groups"] else ""
+            values = f"{pair['same_text_distance']:.2f}, {pair['same_text_auc']:.2f}"
+            cells[f"same text{group}: distance, AUC"] = values
         for line in row.get("stability", []):
             heading = f"UED, {name_condition(line['condition'], line['snr_db'])}"
             cells[heading] = f"{line['unit_edit_distance']:.2f}"

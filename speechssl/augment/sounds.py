@@ -6,8 +6,9 @@ Hz, seconds, dB, octaves or events a second, so that no two sounds are alike.
 
 There are three sets, without a family in common. SEEN is for training, where no MUSAN is given (the
 "stand-in"); DEV is for choosing settings; HELD_OUT is for tests in noise that is new to an encoder.
-DEV and HELD_OUT have no steady noise (but for a faint background), motors with a tone, struck
-objects, clicks, fixed tones, music or voices; SEEN has none of their sounds.
+DEV has no steady noise (but for a faint background), motors with a tone, struck objects, clicks,
+fixed tones, music or voices. HELD_OUT comes nearer to SEEN: typing clicks, a printer has a motor,
+a crowd murmurs. But no family is in two sets.
 """
 
 from __future__ import annotations

@@ -86,12 +86,17 @@ class Library:
 def decode_recordings(
     files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None
 ) -> Library:
-    """Decode recordings, at most MAX_HOURS in all; of a larger set, a random part of each file.
+    """Decode recordings, at most MAX_HOURS in all: of a larger set, a random part of each file, or
+    of as many random files as have MIN_PART seconds each.
 
     name: the set, for its card and messages; cache: a folder for decoded sets, None for none. Files
     that cannot be used are listed on stderr and left out. Raises InputError where none is left.
     """
-    longest = max(MAX_HOURS * 3600 / len(files), MIN_PART)
+    most = int(MAX_HOURS * 3600 / MIN_PART)
+    if len(files) > most:
+        rng = signal.make_generator(seed, "files", name)
+        files = [files[i] for i in np.sort(rng.choice(len(files), most, replace=False))]
+    longest = MAX_HOURS * 3600 / len(files)
     # names, sizes and times of files are hashed, since their contents may be 100 hours
     stats = []
     for path in files:

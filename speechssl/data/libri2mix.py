@@ -112,4 +112,8 @@ def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     speakers = {turn: speaker for _, (turn, speaker, *_) in read_fields(folder / "utt2spk", 2)}
     # "turn recording start end"
     for place, (turn, recording, start, end, *_) in read_fields(folder / "segments", 4):
+        if turn not in speakers:
+            raise InputError(
+                f"{place}: utt2spk has no speaker of {turn}; run prepare_diarization.py again"
+            )
         yield place, recording, speakers[turn], [start, end]

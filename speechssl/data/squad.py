@@ -315,7 +315,8 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     files = find_split_files(source, partial(find_split, source), corpus)
     recordings: dict[str, dict[str, Path]] = {}  # split -> name -> file
     if o.audio:
-        recordings = {split: _find_recordings(source, split) for split in files}
+        for split in files:
+            recordings[split] = _find_recordings(_find_audio_folder(source, split, files))
     published: dict[str, dict[str, int]] = {}
     for path in files.values():
         if path.name in PUBLISHED:
@@ -334,6 +335,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         splits: dict[str, SplitRecords] = {}
+        owners: dict[Path, str] = {}  # recording -> its split
         for split, path in files.items():
             paragraphs = read_squad(path)
             _check_language(path, paragraphs, language)
@@ -341,11 +343,17 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             by_name = recordings.get(split, {})
             passage_takes = _find_passage_takes(records, by_name)
             if passage_takes:
-                folder = _find_audio_folder(source, split)
-                records = _add_words(records, folder)
+                records = _add_words(records, _find_audio_folder(source, split, files))
             question_takes = {
                 q.id: Take((by_name[q.id],)) for q in records.questions if q.id in by_name
             }
+            for take in (*passage_takes.values(), *question_takes.values()):
+                for recording in take.paths:
+                    if owners.setdefault(recording, split) != split:
+                        raise InputError(
+                            f"{recording} has a name of {owners[recording]} and of {split}; put "
+                            "the recordings of each split into a folder audio/SPLIT"
+                        )
             records = attach_takes(o, split, records, report, passage_takes, question_takes)
             _remark_untimed(split, records, report)
             splits[split] = records
@@ -355,16 +363,18 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     return prepare_corpus(corpus, o, settings, read, published, card)
 
 
-def _find_audio_folder(source: Path, split: str) -> Path:
-    """Find the folder of the recordings of a split: audio/SPLIT, or otherwise audio."""
-    folder = source / "audio" / split
-    return folder if folder.is_dir() else source / "audio"
+def _find_audio_folder(source: Path, split: str, splits: Iterable[str]) -> Path:
+    """Find the folder of the recordings of a split: audio/SPLIT, or audio where no split has such
+    a folder."""
+    folder = source / "audio"
+    has_splits = any((folder / name).is_dir() for name in splits)
+    return folder / split if has_splits else folder
 
 
-def _find_recordings(source: Path, split: str) -> dict[str, Path]:
-    """Find the recordings of a split: name without suffix -> file."""
+def _find_recordings(folder: Path) -> dict[str, Path]:
+    """Find the recordings in a folder: name without suffix -> file."""
     recordings: dict[str, Path] = {}
-    for path in list_audio_files(_find_audio_folder(source, split)):
+    for path in list_audio_files(folder):
         add_recording(recordings, path.stem, path)
     return recordings
 

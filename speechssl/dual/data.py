@@ -85,7 +85,8 @@ class Layout:
 
     @property
     def symbols(self) -> int:
-        """Return the number of units or audio words, whose ids come first; specials follow."""
+        """Return the number of units, whose ids come before those of specials. It is 0 for word
+        pieces and audio words, whose specials come first."""
         return min(self.cls, self.sep, self.pad)
 
 

@@ -86,6 +86,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
         "units": source.made_from,
         "start": read_weights_hash(o.start),
         "teacher": read_weights_hash(o.teacher),
+        "passages": o.passages,
     }
     options = select_settings(o.qa) | {"objective": o.objective}
     if o.layers == "all":

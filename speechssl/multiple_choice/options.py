@@ -120,4 +120,6 @@ class TrainChoice:
                     "that segments words"
                 )
         if self.units is None:
-            refuse_ineffective(given, {"units": ("random_units",)})
+            refuse_ineffective(given, {"units": ("random_units", "assignment")})
+        else:
+            refuse_given(("read",), given, "on units")

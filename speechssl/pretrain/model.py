@@ -45,6 +45,7 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.artifacts import replace_file
 from speechssl.augment.training import TrainingDistortions
 from speechssl.checkpoints import SHIPPED, fetch_checkpoint
+from speechssl.encoders.checkpoints import list_first
 from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
 from speechssl.errors import InputError
@@ -489,9 +490,16 @@ def load_heads(
     left_out = {name.split(".")[0] for name in checkpoint.left_out}
     if checkpoint.kind != "huggingface" or not left_out.intersection(HEADS):
         return None, {}
-    complete = Wav2Vec2ForPreTraining.from_pretrained(
-        fetch_checkpoint(source, "speech encoder"), dtype=torch.float32
+    folder = fetch_checkpoint(source, "speech encoder")
+    complete, info = Wav2Vec2ForPreTraining.from_pretrained(
+        folder, dtype=torch.float32, output_loading_info=True
     )
+    missing = [name for name in info["missing_keys"] if name.split(".")[0] in HEADS]
+    if missing:
+        raise InputError(
+            f"{source} lacks a part of its pre-training heads ({list_first(missing)}); fetch it "
+            "again, or start from the encoder alone"
+        )
     config = complete.config
     return complete, {field: getattr(config, name) for field, name in CONFIG_NAMES.items()}
 

@@ -1,8 +1,8 @@
 """Spectral features take the place of an encoder's hidden states, and are computed in chunks.
 
 `mfcc`, 39 a frame (13 coefficients, first and second differences), are the targets of HuBERT's
-first iteration (arXiv 2106.07447, section IV-A); `fbank`, 80 log-mel energies, is the lower bound
-of SUPERB (arXiv 2105.01051).
+first iteration (arXiv 2106.07447, section IV-A); `fbank`, 80 log-mel energies, is like the lower
+bound of SUPERB (arXiv 2105.01051), which has first and second differences too and is normalised.
 """
 
 from __future__ import annotations

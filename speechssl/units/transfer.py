@@ -49,7 +49,8 @@ def transfer_codebook(o: Transfer) -> None:
     have the old unit k: one step of k-means from the old assignment. (Smoothing is the old one, and
     so is the layer without --layer.) With --read-out linear, `fit_head` learns the old units of
     clean recordings from features of these and of their distorted versions. The card states the
-    share of clean frames that keep their unit (`agreement`). Raises InputError where the frames of
+    share of the frames of the first COMPARED recordings, on which it was fitted, that keep their
+    unit (`agreement`). Raises InputError where the frames of
     the two encoders differ, or a unit has no mean because it never occurs.
     """
     check_out(o.out)
@@ -60,7 +61,8 @@ def transfer_codebook(o: Transfer) -> None:
         card |= {"read_out": "linear head on the units of another encoder", "budget": o.budget}
         if pair.distort:
             card["distort"] = pair.distort.card
-    book = load_existing(o.out, card)
+    options = {"read_out": None, "budget": None, "distort": None} | card
+    book = load_existing(o.out, options)
     if book is None:
         workers = o.workers or count_cores()
         with open_pool(workers) as pool:
@@ -71,8 +73,8 @@ def transfer_codebook(o: Transfer) -> None:
         book = replace(fitted, card=card | {"agreement": round(agreement, 4)})
         book.save(o.out)
     print(
-        f"{o.out}: {book.size} units; {book.card['agreement']:.1%} of clean frames keep theirs; "
-        f"{book.hash}"
+        f"{o.out}: {book.size} units; {book.card['agreement']:.1%} of the frames it was fitted on "
+        f"keep theirs; {book.hash}"
     )
 
 
@@ -166,9 +168,14 @@ def fit_codebook(
         raise InputError(f"{absent}; give more of them with --recordings")
     if not is_linear:
         return Codebook((sums / counts[:, None]).astype(np.float32), card), compared
-    if missing:
-        tqdm.write(f"{absent}, and the new codebook never gives them", file=sys.stderr)
     rows = sample.sample
+    unseen = size - len(np.unique(rows[:, -1]))
+    if unseen:
+        tqdm.write(
+            f"{unseen} of {size} units are not among these {len(rows)} frames, and the new "
+            "codebook never gives them; a larger --budget may have them",
+            file=sys.stderr,
+        )
     weights, offsets = fit_head(rows[:, :-1], rows[:, -1].astype(int), size)
     return Codebook(weights, card, offsets=offsets), compared
 

@@ -248,6 +248,7 @@ def read_languages(o: TwoLanguages) -> BilingualData:
     if o.units is not None and o.second_units is not None:
         units = [o.units, o.second_units]
         cards = [read_units_card(folder / SPLIT) for folder in units]
+        check_one_codebook(cards)
         inputs["units"] = [[part["hash"] for part in card["parts"]] for card in cards]
 
     def read_sequences(
@@ -260,6 +261,15 @@ def read_languages(o: TwoLanguages) -> BilingualData:
         return cut_units(folders[side], units[side], words, tokens, longest, o.sequences)
 
     return BilingualData(pairs, inputs, read_sequences)
+
+
+def check_one_codebook(cards: Sequence[Mapping[str, Any]]) -> None:
+    """Raise InputError for units of different codebooks. cards: of folders of units."""
+    shared = set.intersection(*(set(card["codebooks"]) for card in cards))
+    if not shared:
+        raise InputError(
+            "--units and --second-units are of different codebooks; extract both with one"
+        )
 
 
 def longest_piece(body: Body, length: int) -> int:

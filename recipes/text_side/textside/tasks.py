@@ -111,6 +111,14 @@ def load_prepared_task(folder: Path) -> TextTask:
             target = find_label(line.label, classes, files[split])
             symbols = tuple(map(str, line.symbols))
             splits[split].append(TaskExample(name, target, line.text, line.pair, symbols))
+    known = {symbol for example in splits["train"] for symbol in example.symbols}
+    for split, examples in splits.items():
+        unknown = {symbol for example in examples for symbol in example.symbols} - known
+        if unknown:
+            raise InputError(
+                f"{files[split]} has the symbol {min(unknown)!r}, which training does not have; "
+                "leave it out"
+            )
     hashed = hash_files(list(files.values()))
     name = card.task or folder.resolve().name
     return TextTask(name, tuple(classes), splits, hashed, card.metric, card.note)

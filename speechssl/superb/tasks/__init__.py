@@ -4,8 +4,9 @@ their training.
 The published sizes and settings are those of s3prl 0.4.18 (downstream/*/config.yaml; for SE and SS
 those of the second versions, _stft2).
 The small ones are for an hour or two of speech and a CPU. They were chosen on the dev sets of the
-synthetic SUPERB: the heads and losses are the same, with fewer units and steps, and training ends
-early where dev does not improve.
+synthetic SUPERB: the kinds of heads and the losses are the same, with fewer units, layers and
+steps, shorter crops in ASV and no SpecAugment in ASR and SF, and training ends early where dev does
+not improve.
 """
 
 from __future__ import annotations
