@@ -180,9 +180,9 @@ def fetch_wheel(root: Path, scratch: Path, wheel: Wheel, platform: str) -> Path:
     copied = sorted(root.glob(pattern))
     if copied:
         return copied[0]
-    options = ["--no-deps", f"{wheel.package}=={wheel.version}"]
+    options = ["--no-deps", "--only-binary", ":all:", f"{wheel.package}=={wheel.version}"]
     if platform:
-        options += ["--only-binary", ":all:", "--platform", platform]
+        options += ["--platform", platform]
     command = [sys.executable, "-m", "pip", "download", "--quiet", *options, "--dest", str(scratch)]
     done = subprocess.run(command, capture_output=True, text=True)
     downloaded = sorted(scratch.glob(pattern))

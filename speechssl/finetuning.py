@@ -67,6 +67,7 @@ def train_only(encoder: nn.Module, trained: str) -> None:
         leaf = name.rpartition(".")[2]
         is_position = (
             "position" in leaf
+            or "pos_conv_embed" in name  # HuBERT's and wav2vec 2.0's
             or "relative_attention" in name  # T5's
             or leaf == "rel_embeddings"  # DeBERTa's
         )

@@ -275,7 +275,13 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise MissingExtra for a --report-to that is not installed."""
+        """Raise MissingExtra for a --report-to that is not installed, and InputError for a schedule
+        that ends before the training."""
+        if self.horizon is not None and self.horizon < (self.steps or 0):
+            raise InputError(
+                f"the schedule of --horizon {self.horizon} ends before --steps {self.steps}; give "
+                "at least as many steps, or leave it out"
+            )
         for name in self.report_to:
             if importlib.util.find_spec(name) is None:
                 raise MissingExtra(f"--report-to {name}", name)
@@ -303,8 +309,9 @@ class EvalOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for patience without evaluations."""
-        refuse_ineffective(list_changes(self), {"eval_every": ("patience",)})
+        """Raise InputError for options that mean nothing without evaluations."""
+        ineffective = ("eval_split", "eval_items", "patience")
+        refuse_ineffective(list_changes(self), {"eval_every": ineffective})
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from speechssl.artifacts import read_json
+from speechssl.artifacts import hold_output, read_json
 from speechssl.audio import read_question, read_recording
 from speechssl.cascade.data import Transcript
 from speechssl.cascade.options import ReaderOptions
@@ -440,7 +440,8 @@ def evaluate(
         split=split,
         **options,
     )
-    run_evaluation(plan)
+    with hold_output(plan.out):
+        run_evaluation(plan)
     return list(read_rows(plan.out / "results.jsonl"))
 
 

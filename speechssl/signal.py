@@ -330,10 +330,10 @@ def change_voice(
         # pitch_range multiplies distances from the median; Praat would never end if a pitch became
         # 0 or less
         below = median - pitch * float(voiced.min())
-        if median - below * pitch_range < LOWEST_PITCH:
-            pitch_range = min(pitch_range, (median - LOWEST_PITCH) / below)
-        if pitch_range <= 0:  # the median itself is below LOWEST_PITCH
+        if median <= LOWEST_PITCH:  # no range keeps the pitch above it
             pitch_range = 1.0
+        elif median - below * pitch_range < LOWEST_PITCH:
+            pitch_range = (median - LOWEST_PITCH) / below
         with _PRAAT:
             parselmouth.praat.run(seeding)
             changed = parselmouth.praat.call(

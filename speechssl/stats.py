@@ -197,7 +197,9 @@ class LeftOut(NamedTuple):
         groups = len(contributions)
         if not np.isfinite(contributions).all():
             return np.nan
-        distance = abs(value) * (1 - 1e-9) - 1e-15  # with a margin for rounding
+        # of the pattern of the data, with a margin for rounding; a mean over tasks of different
+        # groups is not the sum of its contributions
+        distance = abs(contributions.sum()) * (1 - 1e-9) - 1e-15
         as_far = [np.abs(signs @ contributions) >= distance for signs in _flip_signs(groups)]
         share = float(np.concatenate(as_far).mean())
         if groups <= EXACT:

@@ -36,6 +36,7 @@ from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.processes import (
     average_processes,
     broadcast_value,
+    count_cores,
     count_processes,
     get_rank,
     has_bf16,
@@ -433,7 +434,7 @@ def _make_arguments(watch: Watch) -> TrainingArguments:
     on_gpu = torch.cuda.is_available()
     workers = options.workers
     if workers is None:
-        cores = (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+        cores = count_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
         workers = min(max(cores - 1, 0), MOST_WORKERS) if on_gpu else 0
     return TrainingArguments(
         output_dir=str(folder),

@@ -11,7 +11,6 @@ python recipes/robustness/downstream.py table OUT
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -20,8 +19,9 @@ from typing import NamedTuple
 import pandas
 from tables import lay_out_means, read_scores, table_of_scores
 
-from speechssl.artifacts import read_json, write_json, write_text
+from speechssl.artifacts import read_json, write_json, write_lines
 from speechssl.cli import run_program
+from speechssl.data.records import read_lines
 from speechssl.data.superb import SPLITS
 from speechssl.results import LOWER_IS_BETTER, Table, describe_drawn
 
@@ -47,13 +47,12 @@ def cut_sets(tasks: Path, out: Path, train: int, dev: int, test: int, longest: f
         copied |= {"drawn from": card, "longest": longest}
         write_json(out / folder.name / "card.json", copied)
         for split, size in zip(SPLITS, (train, dev, test), strict=True):
-            lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-            short = [line for line in map(json.loads, lines) if line["seconds"] <= longest]
-            text = ""
-            for line in Random(0).sample(short, min(size, len(short))):
-                line |= {"audio": str((folder / line["audio"]).resolve())}
-                text += json.dumps(line, ensure_ascii=False) + "\n"
-            write_text(out / folder.name / f"{split}.jsonl", text)
+            lines = [line for _, line in read_lines(folder / f"{split}.jsonl")]
+            short = [line for line in lines if line["seconds"] <= longest]
+            sampled = Random(0).sample(short, min(size, len(short)))
+            for line in sampled:
+                line["audio"] = str((folder / line["audio"]).resolve())
+            write_lines(out / folder.name / f"{split}.jsonl", sampled)
 
 
 class DevScore(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -132,10 +133,15 @@ def speak_sentences(pairs: int) -> Iterator[np.ndarray]:
 
 def describe_machine() -> dict[str, Any]:
     """Return processor, threads and versions of packages, on which the numbers depend."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    cpuinfo = Path("/proc/cpuinfo")  # of Linux
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
     names = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     packages = {name: version(name) for name in PACKAGES if find_spec(name)}
-    return {"cpu": next(names, "unknown"), "threads": torch.get_num_threads(), **packages}
+    return {
+        "cpu": next(names, platform.processor()),
+        "threads": torch.get_num_threads(),
+        **packages,
+    }
 
 
 def add_rows(

@@ -141,7 +141,10 @@ def compare_cached(o: Superb, turns: int) -> str:
         "all, in the loop, s",
         "ratio",
     )
-    note = "Updates of a whole sweep of seven learning rates."
+    note = (
+        "Updates of a whole sweep without early stopping: the leaderboard's seven learning rates, "
+        "and the task's own where it is another; of QbE layers. Of a task with folds, the first."
+    )
     title = "Heads from the cache beside the encoder in the loop"
     return Table(title, columns, tuple(lines), note).text
 
@@ -164,7 +167,7 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
     caching = time.perf_counter() - start  # little where another task has cached the states
     if not isinstance(loader, CachedLoader):
         raise InputError(
-            f"the hidden states of {part.task} do not fit on the disk; leave the "
+            f"the hidden states of {part.task} do not fit into the cache; leave the "
             "task out with --tasks"
         )
     durations: dict[str, list[float]] = {"cached": [], "online": []}  # seconds of each update
@@ -184,8 +187,8 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
                     durations[side].append(time.perf_counter() - start)
     return TaskTiming(
         task=part.task,
-        # the sweep has the leaderboard's learning rates and the task's own; none ends early
-        updates=(len(LEADERBOARD) + 1) * settings.steps,
+        # of a whole sweep, as if none ended early
+        updates=len({*LEADERBOARD, settings.learning_rate}) * settings.steps,
         cached_step=statistics.median(durations["cached"]),
         online_step=statistics.median(durations["online"]),
         caching=caching,
@@ -195,8 +198,8 @@ def time_heads(cache: FeatureCache, part: TaskPart, turns: int) -> TaskTiming:
 def time_terms(cache: FeatureCache, part: TaskPart) -> TaskTiming:
     """Time the search of terms. A step is the search with the states of one layer.
 
-    With the cache the states are computed once; without, once for each layer and for the test
-    queries. The search itself is the same for both and is timed once.
+    With the cache the states of documents and dev queries are computed once; without, once for
+    each layer. The search itself is the same for both and is timed once.
     """
     start = time.perf_counter()
     for split in (DOCUMENTS, "dev"):

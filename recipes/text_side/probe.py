@@ -59,7 +59,7 @@ class Probe:
     split: str = option("test", "split of UNITS for the perplexity")
     ways: Count = option(4, "few-shot: words to tell apart")
     shots: Count = option(2, "few-shot: examples of each in the prompt")
-    queries: Count = option(200, "few-shot: most prompts")
+    queries: Count = option(200, "few-shot: number of prompts")
     seed: Whole = option(0, "seed of what is drawn: pairs of different words, prompts")
 
 

@@ -158,7 +158,7 @@ def _make_topic(
     rng: np.random.Generator,
 ) -> dict[str, list[dict[str, str]]]:
     """Make sentences with the names of their documents. A paragraph is in one split alone where a
-    document has several; a sentence, where it has one."""
+    document has three or more; a sentence, where it has fewer."""
     long_sentences = {}  # document -> its paragraphs without short sentences
     for name, document in documents.items():
         long_sentences[name] = list(filter(None, map(_keep_long, document)))
@@ -167,7 +167,9 @@ def _make_topic(
         return -sum(map(len, long_sentences[name])), name
 
     examples: dict[str, list[dict[str, str]]] = {split: [] for split in SPLITS}
-    for name in sorted(sorted(documents, key=rank)[:topics]):
+    # those with a sentence a split
+    usable = [name for name in documents if sum(map(len, long_sentences[name])) >= len(SPLITS)]
+    for name in sorted(sorted(usable, key=rank)[:topics]):
         paragraphs = long_sentences[name]
         if len(paragraphs) <= 2:
             paragraphs = [[sentence] for paragraph in paragraphs for sentence in paragraph]

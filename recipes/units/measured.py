@@ -1,5 +1,5 @@
-"""Print the table of measure.sh: FF1 of every system and the WER of every cascade, a column for
-each set and condition.
+"""Print the table of measure.sh: FF1 and AOS of every system, and the WER of every cascade, a
+column for each set and condition.
 
     python recipes/units/measured.py [NAME=]FOLDER ...
         folders that `speechssl evaluate qa` wrote

@@ -4,8 +4,8 @@
 
 A line is an encoder with a read-out (codebook and price of changes). Its cells are the distance of
 units of the same text, that of other texts, and AUC, between people and synthesisers, of digits and
-of two words; and the share of units of people's sentences that noise changes (unit edit distance,
-UED).
+of two words; and of people's sentences the units a second, and the share of units that noise
+changes (unit edit distance, UED).
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, str]]:
     for path in sorted(path for path in folder.iterdir() if path.suffix == ".json"):
         arm, _, measured_on = path.stem.partition("-on-")
         values = read_json(path)
-        row = cells.setdefault(arm, {"units a second": f"{values['units_a_second']:.1f}"})
+        row = cells.setdefault(arm, {})
         for pair in values.get("same_text", []):
             row[f"{Path(measured_on).stem}: {pair['groups']}"] = (
                 f"{pair['same_text_distance']:.2f} / {pair['other_text_distance']:.2f} / "
@@ -32,6 +32,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, str]]:
             noisy = [line for line in values["stability"] if line["snr_db"] is not None]
             ratios = " ".join(f"{line['snr_db']:g}" for line in noisy)
             changed = " ".join(f"{line['unit_edit_distance']:.2f}" for line in noisy)
+            row["units a second of people's sentences"] = f"{values['units_a_second']:.1f}"
             row[f"UED of people's sentences at {ratios} dB"] = changed
     return cells
 

@@ -204,8 +204,10 @@ def _parse_step(text: str) -> Condition:
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")
     match kind:
-        case "" | "clean" | "r":
+        case "":
             raise ValueError("it has no number")
+        case "clean" | "r":
+            raise ValueError(f"{kind} takes no number")
         case "reverb":
             return Condition("reverb", values=(_parse_number(value, *signal.RT60_RANGE),))
         case "pitch":

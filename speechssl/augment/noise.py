@@ -51,7 +51,8 @@ def find_musan(folder: Path) -> list[Path]:
 
 
 def find_recordings(path: Path, what: str) -> list[Path]:
-    """List the recordings at a path: a file, all files below a folder in the order of their names,
+    """List the recordings at a path: a file, all WAV, FLAC, MP3 and OGG
+    files below a folder in the order of their names,
     or those of a manifest (see `list_recordings`). what: the purpose of the recordings, for
     messages. Raises InputError where there are none."""
     files = []

@@ -328,7 +328,7 @@ def _parse(lines: Iterator[str]) -> NgramModel:
     scores = np.concatenate(blocks)
     ngrams = [Ngrams(np.arange(len(names)), scores[:, 0], scores[:, 1])]
     for n, count in enumerate(counts[1:], 2):
-        next(lines)  # the heading of the section
+        next(lines, "")  # the heading of the section
         keys = [np.zeros(0, np.int64)]
         blocks = [np.zeros((0, 2), np.float32)]
         for rows, values in _read_blocks(lines, n, count):

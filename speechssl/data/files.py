@@ -71,7 +71,12 @@ def list_files(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]
 
 def list_audio_files(folder: Path) -> list[Path]:
     """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
-    return sorted(path for path in folder.rglob("[!.]*") if path.suffix.lower() in COMMON)
+    recordings = []
+    for path in folder.rglob("*"):
+        hidden = any(is_hidden(part) for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in COMMON and not hidden and path.is_file():
+            recordings.append(path)
+    return sorted(recordings)
 
 
 def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
@@ -164,11 +169,12 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
         try:
             if path.suffix.lower() == ".zip":
                 with zipfile.ZipFile(path) as archive:
-                    if not _is_unpacked(path, archive.namelist()[0]):
+                    files = [name for name in archive.namelist() if not name.endswith("/")]
+                    if files and not _is_unpacked(path, files[0]):
                         archive.extractall(part)
             else:
                 with tarfile.open(path) as tape:
-                    first = tape.next()
+                    first = next((member for member in tape if member.isfile()), None)
                     if first and not _is_unpacked(path, first.name):
                         tape.extractall(part, filter="data")
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:

@@ -15,7 +15,7 @@ from typing import Any
 
 from speechssl.audio import read_duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decode_cell, read_parquet
+from speechssl.data.files import decode_cell, list_files, read_parquet
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attached, PrepareReport, SplitRecords
 from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_squad
@@ -58,6 +58,10 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
         if counted and paths[0].suffix == ".json":
             published[split] = {"questions": int(counted[2])}
 
+    has_tables = any(paths[0].suffix == ".parquet" for paths in splits.values())
+    if has_tables or not published:
+        published = PUBLISHED | published
+
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
         records: dict[str, SplitRecords] = {}
         for split, paths in splits.items():
@@ -70,14 +74,17 @@ def prepare_heysquad(o: HeySquad) -> dict[str, Any]:
         return records
 
     settings = {"files": prepare.stamp_files(files), "audio": o.audio}
-    return prepare.prepare_corpus("heysquad", o, settings, read, published or PUBLISHED, ABOUT)
+    return prepare.prepare_corpus("heysquad", o, settings, read, published, ABOUT)
 
 
 def _find_splits(source: Path) -> dict[str, list[Path]]:
     """Find the files of each split. The name of the file, or otherwise that of its folder, begins
     with the split. Raises InputError where there are no files."""
     splits: dict[str, list[Path]] = {}
-    for path in sorted(source.rglob("*.*")) if source.is_dir() else [source]:
+    paths = [source]
+    if source.is_dir():
+        paths = [path for _, path in list_files([source], ".parquet", ".json")]
+    for path in sorted(paths):
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
         counted = COUNTED.fullmatch(path.stem)
         if not match or path.suffix not in (".parquet", ".json"):

@@ -3,15 +3,15 @@ sets of SUPERB, from local folders."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from speechssl.errors import InputError
 from speechssl.options import Count, Whole, argument, option
+from speechssl.processes import count_cores
 
-CORES = os.cpu_count() or 1
+CORES = count_cores()
 PROCESSES = "number of processes; the output does not depend on it"
 
 

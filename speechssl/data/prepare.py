@@ -559,10 +559,10 @@ def make_once(
 
 
 def _has_outside_audio(out: Path) -> bool:
-    """Return whether recordings lie outside the corpus, by the first passage of every split."""
-    for path in out.glob("*/passages.jsonl"):
+    """Return whether recordings of passages or questions lie outside the corpus."""
+    for path in (*out.glob("*/passages.jsonl"), *out.glob("*/questions.jsonl")):
         with path.open(encoding="utf-8") as lines:
-            if Path(json.loads(next(lines, "{}")).get("audio") or "").is_absolute():
+            if any(Path(json.loads(line).get("audio") or "").is_absolute() for line in lines):
                 return True
     return False
 

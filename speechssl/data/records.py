@@ -451,7 +451,7 @@ def read_known_voices(root: Path | str) -> frozenset[str]:
 def _read_speakers(folder: Path, manifests: str) -> frozenset[str]:
     """Read the speakers of a split. manifests: their hash; when it changes, they are read again."""
     speakers: set[str] = set()
-    for path in folder.glob("*.jsonl"):
+    for path in folder.glob("[!.]*.jsonl"):
         speakers |= {str(values.get("speaker") or "") for _, values in read_lines(path)}
     return frozenset(speakers - {""})
 

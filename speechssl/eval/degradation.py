@@ -222,7 +222,7 @@ def measure_degradation(grid: Grid) -> dict[str, Any]:
         "baseline": grid.baseline,
         "seed": grid.seed,
         "averaged_over": [list(task) for task in grid.averaged],
-        "drawn": grid.describe_units(grid.tasks),
+        "drawn": grid.describe_units(grid.averaged),
         "averages": averages,
         "clean": [measure_clean_gain(grid, encoder) for encoder in complete[1:]],
         "dual_against_cascade": compare_with_cascade(grid),
@@ -462,7 +462,8 @@ def _make_cascade_table(values: Mapping[str, Any]) -> Table:
         rows.append((x["encoder"], x["dual"], x["cascade"], where, *texts, difference))
     note = (
         "FF1 in percent of the system's own FF1 in clean speech, and the difference in points; the "
-        "questions are drawn together. A noise without an SNR is the mean over its SNRs."
+        "questions are drawn together. A row of a noise without its SNR is the mean over its SNRs; "
+        "rooms, codecs and pitch have none."
     )
     columns = ("encoder", "DUAL", "cascade", "noise", "DUAL keeps", "cascade keeps", "difference")
     return Table("What DUAL and the cascade keep of their clean FF1", columns, tuple(rows), note)

@@ -380,7 +380,11 @@ def _collect_passage_facts(
     transcripts.
     """
     voices = find_voices(corpus)
-    passages = [p for p in corpus.passages.values() if p.text] if transcripts else []
+    passages = []
+    if transcripts:
+        passages = [
+            p for p in corpus.passages.values() if p.text and p.language not in ANSWERS_ONLY
+        ]
     counts: dict[str, tuple[int, int]] = {}
     if passages:
         errors = count_word_errors(passages, transcripts)

@@ -51,6 +51,7 @@ from speechssl.results import (
     name_metric_unit,
     read_rows,
 )
+from speechssl.signal import ACTIVE
 from speechssl.superb.data import OnlineLoader
 from speechssl.superb.options import ORDER, QBE, Superb
 from speechssl.superb.tasks import ABOUT
@@ -105,8 +106,12 @@ def write_tables(plan: Plan, encoders: Sequence[str]) -> str:
     """Write superb.md from all rows of the folder, and return its tables as text. encoders: names
     of those that have columns."""
     o = plan.options
-    snr_overs = ("", o.noise.snr_over)  # "" in rows of clean speech
-    rows = [row for row in read_rows(o.out / "results.jsonl") if row.snr_over in snr_overs]
+    over = "" if o.noise.snr_over == ACTIVE else o.noise.snr_over
+    rows = []
+    for row in read_rows(o.out / "results.jsonl"):
+        # clean speech and rooms have no SNR, and so no part that it is over
+        if row.snr_over == over or (row.snr_db is None and not row.snr_over):
+            rows.append(row)
     tables = make_superb_tables(rows, encoders, o.noise.at)
     note = describe_snr(o.noise.snr_over)
     notes = [note] if note else []
@@ -207,6 +212,7 @@ def make_superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) 
 def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
     """Make the table of clean speech, with intervals."""
     rows, clean_rows = [], []
+    seeds = 1  # of the cell that has the most: what has no head has one
     for measure in measures:
         by_encoder = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
         if any(by_encoder):
@@ -214,11 +220,11 @@ def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Seque
             rows.append((name_measure(*measure), *texts))
         for cell_rows in by_encoder:
             clean_rows += cell_rows
+            seeds = max(seeds, len({row.seed for row in cell_rows}))
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
     note += describe_drawn((row.task, row.drawn, row.groups) for row in clean_rows)
-    seeds = len({row.seed for row in clean_rows})
     if seeds > 1:
-        note += f" Means over {seeds} seeds, the interval reaches over those of all."
+        note += f" Means over up to {seeds} seeds, the interval reaches over those of all."
     return Table("SUPERB", ("task", *encoders), tuple(rows), note.strip())
 
 
@@ -262,7 +268,8 @@ def _make_noise_table(
     if any("+" in encoder for encoder in encoders):
         exception = ", but for those of encoders with + in their names"
     legend = (
-        f"{describe_snrs(cells, at)} mean over the noises of a group. Heads were trained on clean "
+        f"{describe_snrs(cells, at)} mean over the noises of a group; conditions without an SNR "
+        "(rooms, codecs) count only in a group that has no others. Heads were trained on clean "
         f"speech{exception}."
     )
     return Table(" | ".join(groups), ("task", *encoders), tuple(rows), legend)

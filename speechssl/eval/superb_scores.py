@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from speechssl.artifacts import hash_json, read_json, write_json
+from speechssl.artifacts import hash_files, hash_json, read_json, write_json
 from speechssl.audio import read_audio
 from speechssl.data.superb import DOCUMENTS
 from speechssl.errors import InputError, report_set_aside
@@ -110,7 +110,7 @@ def hash_heads(encoder: Benchmarked, parts: Sequence[TaskPart], heads: Heads, pl
         encoder.card,
         RESAMPLES,
         INTERVAL_RULES,
-        str(o.lm),
+        hash_files([o.lm]) if o.lm and parts[0].task == "asr" else "",
         list(o.learning_rates),
     ]
     for part in parts:

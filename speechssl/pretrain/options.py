@@ -212,7 +212,15 @@ class Adversary:
 
 
 NEEDED = {  # an option -> options that mean nothing without it
-    "distort": ("noise", "snr_range", "distorted", "distil", "domain_adversary"),
+    "distort": (
+        *("noise", "noise_cache", "snr_range", "snr_range_end", "snr_over", "distorted", "double"),
+        *("distil", "domain_adversary"),
+    ),
+    "domain_adversary": (
+        "domain_adversary_weight",
+        "domain_adversary_mode",
+        "domain_adversary_schedule",
+    ),
     "start": ("distil",),
 }
 
@@ -469,7 +477,8 @@ class Spin:
         refuse_ineffective(label_options, {"teacher": vars(self.labels)})
         if self.labels.codebook:
             refuse_given(("clusters", "teacher_layer"), label_options, "with a codebook")
-        refuse_ineffective(list_changes(self), {"distort": ("noise", "noise_cache")})
+        ineffective = ("noise", "noise_cache", "snr_range", "snr_over", "distorted")
+        refuse_ineffective(list_changes(self), {"distort": ineffective})
 
 
 @dataclass(frozen=True, kw_only=True)

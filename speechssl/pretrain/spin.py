@@ -258,7 +258,7 @@ def _make_label_targets(labels: PseudoLabels) -> Targets:
     teacher = str(labels.teacher)
     last = 0 if teacher == "mfcc" else load_encoder(teacher).layers
     return Targets(
-        layer=labels.teacher_layer or last,
+        layer=last if labels.teacher_layer is None else labels.teacher_layer,
         clusters=labels.clusters,
         codebook=labels.codebook,
         reference=labels.reference,

@@ -18,6 +18,7 @@ from speechssl.results import (
     METRICS,
     Row,
     count_decimals,
+    name_full_condition,
     name_system,
     order_conditions,
     read_table,
@@ -71,7 +72,7 @@ def tabulate_scores(rows: Iterable[Row], by: str = "system") -> pd.DataFrame:
     """
     table = read_table(rows).astype(dict.fromkeys(["snr_db", "value", "low", "high"], float))
     table["system"] = table.task.where(table.system == HEAD, table.system)
-    table["condition"] += table.snr_over.map(lambda over: f", over the {over}" if over else "")
+    table["condition"] = list(map(name_full_condition, table.condition, table.snr_over))
     table = table.drop_duplicates([*KEYS, "seed"], keep="last")
     scores = table.groupby(KEYS, dropna=False, sort=False, as_index=False).agg(
         value=("value", "mean"),

@@ -89,9 +89,9 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
             by_task.setdefault(head.task, []).append(head.layer_weights)
     for details in artefacts.list_details("qbe"):
         if details.encoder in weights:
-            # `_write_weight` prints 0 as a mark and NaN as nothing
+            # `_write_weight` prints infinity as a mark and NaN as nothing
             mark = np.full(len(details.detail["layers"]), np.nan)
-            mark[np.argmax(details.detail["layers"])] = 0
+            mark[np.argmax(details.detail["layers"])] = np.inf
             weights[details.encoder]["qbe"] = [mark.tolist()]
     panels = [encoder for encoder in slots if encoder in weights]
     if not panels:
@@ -104,7 +104,8 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
             shares = np.array([np.mean(weights[encoder][task], axis=0) for task in tasks])
             texts = [[_write_weight(share) for share in line] for line in shares]
             names = ["CNN", *map(str, range(1, shares.shape[1]))]
-            shade(ax, shares / np.nanmax(shares), [NAMES[task] for task in tasks], names, texts)
+            finite = np.where(np.isinf(shares), 0, shares)
+            shade(ax, finite / np.nanmax(finite), [NAMES[task] for task in tasks], names, texts)
             ax.set_title(encoder, loc="left", fontsize=9)
         svg = save_svg(figure)
     caption = (
@@ -115,10 +116,11 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
 
 
 def _write_weight(share: float) -> str:
-    """Write the weight of a layer in percent. 0 is the mark of QbE, NaN one of its other layers."""
+    """Write the weight of a layer in percent. Infinity is the mark of QbE, NaN one of its other
+    layers."""
     if np.isnan(share):
         return ""
-    return f"{100 * share:.0f}" if share else "✓"
+    return "✓" if np.isinf(share) else f"{100 * share:.0f}"
 
 
 # ---- confusions

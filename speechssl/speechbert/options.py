@@ -92,7 +92,7 @@ class TrainSpeechBert:
         if self.encoder == "mfcc":
             refuse_given(("layer", "ctc"), given, "with mfcc")
         if not self.stages.spans:
-            refuse_given(("eval_every", "trained"), given, "with --no-spans")
+            refuse_given(("learning_rates", "eval_every", "trained"), given, "with --no-spans")
 
     @property
     def words(self) -> TrainingOptions:

@@ -101,20 +101,20 @@ def measure_rate(
     data: UtteranceSet,
     split: str,
     resamples: int,
-    scale: float = 100.0,
+    percent: bool = True,
 ) -> Interval:
-    """Measure `scale` times the sum of the values over the sum of the sizes.
+    """Measure the sum of the values over the sum of the sizes, in percent or as it is.
 
     values, sizes: of the recordings of the split, in their order, such as errors and numbers of
     words; sizes None: a mean over recordings. resamples 0: without an interval, [value, value].
     """
     sizes = [1] * len(values) if sizes is None else sizes
     if not resamples:
-        value = scale * sum(values) / sum(sizes)
+        value = (100 if percent else 1) * sum(values) / sum(sizes)
         return Interval(value, value, value, len(values), estimated=False)
     units = group_recordings(data, data.splits[split])
     interval = estimate_ratio(values, sizes, units, resamples=resamples)
-    return interval.percent if scale == 100 else interval
+    return interval.percent if percent else interval
 
 
 @dataclass(frozen=True)

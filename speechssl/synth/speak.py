@@ -32,6 +32,7 @@ from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
 from speechssl.synth.minisqa import LANGUAGES, PAUSE, list_split_voices, load_vocabulary
 from speechssl.synth.synthesisers import Spoken, Voice, speak, try_voice
+from speechssl.text import find_primary_tag
 
 # Characters that are spoken at once, at most: espeak-ng keeps the place of a word in 11 bits.
 MAX_CHARACTERS = 300
@@ -272,8 +273,9 @@ def _make_groups(o: SpokenQA, split: str, records: SplitRecords) -> list[_Group]
 
 
 def _find_language(record: Passage | Question) -> str:
-    """Find the language of a record without its region: "zh" of "zh-TW"."""
-    return re.split("[-_]", record.language.lower())[0]
+    """Find the language of a record: "zh" of "zh-TW" and "cmn", another tag without its region."""
+    primary = find_primary_tag(record.language)
+    return "zh" if primary == "cmn" else primary
 
 
 def choose_voice_split(split: str) -> str:

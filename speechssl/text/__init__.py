@@ -95,7 +95,7 @@ def split_tokens(text: str, language: str) -> list[str]:
 def name_error_metric(language: str) -> str:
     """Name the error rate over `split_tokens`: "cer" in Chinese, otherwise "wer". Raises InputError
     for a language that is neither en, zh, nor one of ANSWERS_ONLY."""
-    if _find_primary_tag(language) in ANSWERS_ONLY:
+    if find_primary_tag(language) in ANSWERS_ONLY:
         return "wer"
     return _choose_by_language(language, "wer", "cer")
 
@@ -150,7 +150,7 @@ def split_answer_tokens(text: str, language: str, digits: bool = True) -> list[s
     ANSWERS_ONLY: the script of SQuAD v1.1 alone, as in TyDi QA's gold passage task.
     digits: False leaves numbers as they are. Raises InputError for another language.
     """
-    if _find_primary_tag(language) in ANSWERS_ONLY:
+    if find_primary_tag(language) in ANSWERS_ONLY:
         digits = False
     elif find_language(language) == "zh":
         return _ZH_TOKEN.findall(normalise(text, "zh", digits))
@@ -171,14 +171,14 @@ def find_language(tag: str) -> str:
 
 def _choose_by_language(language: str, english: T, chinese: T) -> T:
     """Choose between two values by the language. Raises InputError for another language."""
-    tag = _find_primary_tag(language)
+    tag = find_primary_tag(language)
     rules = {"en": english, "zh": chinese, "cmn": chinese}
     if tag not in rules:
         raise InputError(f"there are no text rules for the language {language!r}; use en or zh")
     return rules[tag]
 
 
-def _find_primary_tag(tag: str) -> str:
+def find_primary_tag(tag: str) -> str:
     """Find the language in a tag, without script and region: "zh" of "zh-TW"."""
     return re.split("[-_]", tag.lower())[0]
 

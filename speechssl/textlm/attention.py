@@ -39,6 +39,7 @@ def attend_in_blocks(
     real: torch.Tensor,
     question: torch.Tensor,
     width: int,
+    dropout: float = 0.0,
 ) -> torch.Tensor:
     """Attend as `make_local_mask` says, in blocks; return (B, H, S, D).
 
@@ -70,10 +71,13 @@ def attend_in_blocks(
         gather_neighbours(key),
         gather_neighbours(value),
         mask.flatten(0, 1)[:, None],
+        dropout,
     )
     local = local.unflatten(0, (batch, blocks)).transpose(1, 2).flatten(2, 3)[:, :, :size]
     everything = real[:, None, None].expand(-1, -1, front, -1)
-    full = functional.scaled_dot_product_attention(query[:, :, :front], key, value, everything)
+    full = functional.scaled_dot_product_attention(
+        query[:, :, :front], key, value, everything, dropout
+    )
     # where a question is shorter than the longest of the batch, the rest of the front is local
     attended = torch.where(question[:, None, :front, None], full, local[:, :, :front])
     return torch.cat([attended, local[:, :, front:]], 2)
@@ -109,7 +113,9 @@ def register_blocks(encoder: Any, width: int) -> None:
         if not is_packed(attention_mask, query.shape[-2]):
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         real, question = unpack(attention_mask)
-        return attend_in_blocks(query, key, value, real, question, width).transpose(1, 2), None
+        dropout = options.get("dropout", 0.0)
+        outputs = attend_in_blocks(query, key, value, real, question, width, dropout)
+        return outputs.transpose(1, 2), None
 
     AttentionInterface.register(f"local-{width}", attend)
     AttentionMaskInterface.register(f"local-{width}", sdpa_mask)

@@ -20,6 +20,7 @@ from rapidfuzz.distance import Levenshtein
 from scipy.stats import entropy, mannwhitneyu
 
 from speechssl.data.records import Corpus
+from speechssl.metrics import frame_f1
 from speechssl.timing import FrameGrid, RunLength, find_interval, find_units
 
 # The most pairs of recordings that are compared: as many with the same text, and as many with
@@ -240,15 +241,11 @@ def oracle_ff1(corpus: Corpus, units: Mapping[str, RunLength], grid: FrameGrid) 
     upper bound for readers of these units. NaN where no answer has times."""
     scores = []
     for question in corpus.answerable:
-        timed = [a for a in question.answers if a.start is not None and a.end is not None]
-        if not timed or question.passage not in units:
+        times = [(a.start, a.end) for a in question.answers]
+        gold = [(start, end) for start, end in times if start is not None and end is not None]
+        if not gold or question.passage not in units:
             continue
-        start, end = timed[0].start, timed[0].end
-        assert start is not None
-        assert end is not None
         passage = units[question.passage]
-        answer = find_units(grid, passage, start, end)
-        rounded_start, rounded_end = find_interval(grid, passage, *answer)
-        overlap = max(min(rounded_end, end) - max(rounded_start, start), 0.0)
-        scores.append(2 * overlap / (rounded_end - rounded_start + end - start))
+        rounded = [find_interval(grid, passage, *find_units(grid, passage, *x)) for x in gold]
+        scores.append(max(frame_f1(interval, gold) for interval in rounded))
     return float(np.mean(scores)) if scores else math.nan

@@ -7,7 +7,6 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.errors import InputError
 from speechssl.options import (
     DEVICE,
     DRAWN,
@@ -22,6 +21,7 @@ from speechssl.options import (
     list_changes,
     option,
     refuse_given,
+    refuse_ineffective,
 )
 
 BUDGET = 300_000  # frames of the sample that is clustered
@@ -230,10 +230,10 @@ class Transfer:
     seed: Whole = option(0, "seed of the choice of recordings")
 
     def __post_init__(self) -> None:
-        if self.distort and self.read_out != "linear":
-            raise InputError(
-                "means are of clean speech; leave out --distort, or give --read-out linear"
-            )
+        given = list_changes(self)
+        if self.read_out != "linear":
+            refuse_given(("distort", "budget"), given, "without --read-out linear")
+        refuse_ineffective(given, {"distort": ("snr_range",)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +307,9 @@ class Evaluate:
         "draw the distances of the same and of other texts, for every pair of groups of a list, "
         "to this .png, .svg or .pdf file",
     )
-    seed: Whole = option(0, "seed of the noise", under=STABILITY)
+    seed: Whole = option(
+        0, "seed of the noise, of the pairs that are compared, and of the speaker probe's folds"
+    )
     precision: PrecisionOrAuto | None = option(
         None, "precision of the encoder; default: the codebook's"
     )

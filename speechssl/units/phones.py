@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from speechssl.data.files import is_hidden
 from speechssl.data.records import PADDING, guess_unit, read_lines
 from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError, report_set_aside
@@ -57,7 +58,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.suffix.lower() == ".textgrid":
+        if file.suffix.lower() == ".textgrid" and not is_hidden(file.name):
             name = file.relative_to(folder).with_suffix("").as_posix()
             try:
                 phones[name] = read_textgrid(file)

@@ -152,7 +152,7 @@ def read_labelled(path: Path) -> dict[str, LabelledRecording]:
     """
     by_id: dict[str, LabelledRecording] = {}
     for number, raw in enumerate(read_csv(path, detect_delimiter(path)), 2):
-        line = {k: v.strip() for k, v in raw.items()}
+        line = {k.lower(): v.strip() for k, v in raw.items()}
         place = f"line {number} of {path}"
         lacking = [name for name in ("audio", "text", "speaker") if not line.get(name)]
         if lacking:

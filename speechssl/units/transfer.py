@@ -61,8 +61,9 @@ def transfer_codebook(o: Transfer) -> None:
         card |= {"read_out": "linear head on the units of another encoder", "budget": o.budget}
         if pair.distort:
             card["distort"] = pair.distort.card
-    options = {"read_out": None, "budget": None, "distort": None} | card
-    book = load_existing(o.out, options)
+    # settings that a card names where they are used: that they are absent has to agree as well
+    optional = dict.fromkeys(("read_out", "budget", "distort", "margin"))
+    book = load_existing(o.out, optional | card)
     if book is None:
         workers = o.workers or count_cores()
         with open_pool(workers) as pool:

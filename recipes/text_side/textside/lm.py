@@ -114,7 +114,7 @@ class UnitLm:
         for n, (i, overlap) in enumerate(owners):
             scores = by_window[n]
             by_sequence[i].append(scores[overlap:])
-        return [np.concatenate(parts) if parts else np.zeros(0) for parts in by_sequence]
+        return [np.concatenate(parts) for parts in by_sequence]
 
     def states(self, sequences: Sequence[np.ndarray]) -> np.ndarray:
         """Return the mean of the outputs over the units of each of N sequences, (N, H)."""

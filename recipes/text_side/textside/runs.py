@@ -242,6 +242,14 @@ def is_share(metric: str) -> bool:
     return metric not in DECIMALS
 
 
+def find_bounds(metric: str, differ: bool) -> tuple[float, float]:
+    """Return the least and the greatest value of a score, or (differ) of a difference of two."""
+    if not is_share(metric):
+        return -np.inf, np.inf
+    least = -1.0 if metric in (MCC, SPEARMAN) else 0.0
+    return (least - 1, 1 - least) if differ else (least, 1.0)
+
+
 def in_percent(found: Estimate, metric: str) -> Interval:
     """Return an interval in percent, or as it is of metrics that are not shares."""
     return found.interval.percent if is_share(metric) else found.interval
@@ -481,7 +489,8 @@ class _SeedMeans:
             left_out.append(LeftOut(pairs, pair_shares, values.ravel()))
             groups = min(groups, seeds)
             unit = replace(self.units, name=f"seed{CROSSED}{self.units.name}").text
-        return Estimate(mean, drawn, self.count, groups, unit, tuple(left_out))
+        bounds = find_bounds(self.metric, differ=len(self.tables) > 1)
+        return Estimate(mean, drawn, self.count, groups, unit, tuple(left_out), bounds)
 
 
 def sum_groups(table: np.ndarray, partition: Partition) -> np.ndarray:

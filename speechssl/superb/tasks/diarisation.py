@@ -12,7 +12,7 @@ Two more things differ. s3prl cuts a test recording into chunks of 2,000 frames,
 name the speakers anew; here a recording is not cut. s3prl trains on all chunks of a recording; here
 a random chunk is drawn whenever the recording is in a batch.
 pyannote.metrics gives the same error rates and is the reference of the tests; as a dependency it
-would need pandas, pyannote.core and pyannote.database.
+would need pyannote.core and pyannote.database.
 Letters: B batch, S hidden states, T frames, D width, K outputs or predicted speakers, R true
 speakers, P pieces of time.
 """
@@ -33,6 +33,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speechssl.data.superb import Turn, Utterance, UtteranceSet
 from speechssl.encoders.hubert import mask_lengths
+from speechssl.errors import InputError
 from speechssl.superb.data import (
     Batch,
     Featurizer,
@@ -100,6 +101,14 @@ class Diarisation(Task):
     median: int = 11  # frames of the filter, odd; 1: none
 
     name = "sd"
+
+    def __post_init__(self) -> None:
+        for split, utterances in self.data.splits.items():
+            if not any(utterance.turns for utterance in utterances):
+                raise InputError(
+                    f'{self.data.root / split}.jsonl has no "turns", which sd needs; add them to '
+                    "its lines"
+                )
 
     def build(self, states: int, width: int) -> SpeakerActivity:
         # the largest number of speakers in a training recording (Libri2Mix: 2)

@@ -224,7 +224,7 @@ class Masking(Task):
             mixture, *estimates = predicted[utterance.id]
             clean = read_sources(self.data, utterance, len(mixture))
             values.append(score(clean, np.stack(estimates), mixture))
-        return measure_rate(values, None, self.data, split, resamples, scale=1)
+        return measure_rate(values, None, self.data, split, resamples, percent=False)
 
 
 def read_sources(data: UtteranceSet, utterance: Utterance, samples: int) -> np.ndarray:

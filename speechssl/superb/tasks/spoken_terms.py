@@ -28,7 +28,14 @@ from speechssl.data.superb import DOCUMENTS, Utterance, UtteranceSet, group_reco
 from speechssl.encoders.encoder import open_pool
 from speechssl.encoders.hubert import mask_lengths
 from speechssl.errors import InputError
-from speechssl.stats import BootstrapUnits, Interval, draw_counts, estimate_ends, estimate_mean
+from speechssl.stats import (
+    BootstrapUnits,
+    Interval,
+    draw_counts,
+    estimate_ends,
+    estimate_mean,
+    estimate_scale,
+)
 from speechssl.superb.data import HeadEvaluation
 
 # id -> (T, S, D) of any precision; raises KeyError for a recording that could not be read
@@ -286,5 +293,7 @@ def estimate_mtwv(values: np.ndarray, units: BootstrapUnits, resamples: int) -> 
     resampled = np.concatenate([(counts @ sums).max(1) / (counts @ sizes) for counts in blocks])
     mtwv = compute_mtwv(values)
     # without any detection the value is 0
-    ends = estimate_ends(mtwv, resampled, len(sizes), bounds=(0.0, 1.0))
-    return Interval(mtwv, *ends, queries, drawn=units.text, groups=len(sizes))
+    groups = len(sizes)
+    ends = estimate_ends(mtwv, resampled, groups, bounds=(0.0, 1.0))
+    estimated = estimate_scale(resampled, groups) is not None
+    return Interval(mtwv, *ends, queries, estimated, units.text, groups)
