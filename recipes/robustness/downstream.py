@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pandas
 from tables import lay_out_means, read_scores, table_of_scores
 
-from speechssl.artifacts import read_json, write_json, write_lines
+from speechssl.artifacts import read_json, write_json, write_lines, write_text
 from speechssl.cli import run_program
 from speechssl.data.records import read_lines
 from speechssl.data.superb import SPLITS
