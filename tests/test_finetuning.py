@@ -86,6 +86,14 @@ def test_a_method_trains_the_weights_it_is_named_for(family, method, is_trained,
         assert weight.requires_grad == is_trained(name.lower()), name
 
 
+def test_frozen_trains_the_positions_of_speech_encoders_too():
+    encoder = HubertModel(HubertConfig(hidden_size=16, num_attention_heads=2, num_hidden_layers=1))
+    finetuning.train_only(encoder, "frozen")
+    trained = {name for name, weight in encoder.named_parameters() if weight.requires_grad}
+    assert any(name.startswith("encoder.pos_conv_embed") for name in trained)
+    assert not any("attention" in name or "feed_forward" in name for name in trained)
+
+
 @pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_every_family_has_two_bottlenecks_a_layer_and_a_sum_of_its_layers(family, make_reader):
     reader = make_reader(family)

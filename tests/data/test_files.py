@@ -1,5 +1,6 @@
 """File names of ids, recordings that are joined without drift, sources of recordings, and CSV."""
 
+import tarfile
 from fractions import Fraction
 from math import ceil
 
@@ -10,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
-from speechssl.data.files import make_safe_name, read_csv
+from speechssl.data.files import list_audio_files, make_safe_name, read_csv, unpack
 from speechssl.data.prepare import join, write_joined
 from speechssl.data.recordings import describe_split, list_recordings, sample_recordings
 from speechssl.data.records import hash_data
@@ -28,6 +29,25 @@ def test_every_id_has_a_different_file_name_and_plain_ids_are_unchanged():
         assert "/" not in file
         assert 0 < len(file) < 120
         assert file != "."
+
+
+def test_an_archive_that_begins_with_its_folder_is_unpacked(tmp_path):
+    content, source, out = tmp_path / "content", tmp_path / "source", tmp_path / "out"
+    for folder in (content / "audio", source / "audio"):  # one of this name lies beside it
+        folder.mkdir(parents=True)
+    (content / "audio/a.wav").touch()
+    with tarfile.open(source / "a.tgz", "w:gz") as tape:
+        tape.add(content, ".")
+    assert unpack(source, out) == [source, out / "unpacked"]
+    assert (out / "unpacked/a.tgz/audio/a.wav").is_file()
+
+
+def test_recordings_in_hidden_folders_are_not_listed(tmp_path):
+    for name in ("a.wav", ".b.wav", ".checkpoints/c.wav", "d.wav/e.flac"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    assert list_audio_files(tmp_path) == [tmp_path / "a.wav", tmp_path / "d.wav/e.flac"]
 
 
 # ---- recordings that are joined from pieces

@@ -235,6 +235,19 @@ def test_recordings_are_attached_and_answers_timed_by_words(source, tmp_path, re
     assert report["splits"]["train"]["with_times"] == 2
 
 
+def test_recordings_of_another_split_are_not_attached(source, tmp_path, recording):
+    (source / "audio/dev").mkdir(parents=True)
+    recording(source / "audio/dev/0_0.wav", 0.4)  # train has a passage of this name as well
+    prepare(source, tmp_path / "out")
+    assert load_corpus(tmp_path / "out", "dev").passages["0_0"].audio
+    assert not any(p.audio for p in load_corpus(tmp_path / "out", "train").passages.values())
+    (source / "audio/dev/0_0.wav").rename(source / "audio/0_0.wav")
+    (source / "audio/dev").rmdir()
+    refused(
+        "0_0.wav has a name of .* and of .*; put the recordings", prepare, source, tmp_path / "x"
+    )
+
+
 def test_a_file_may_state_its_licence(tmp_path, squad_json):
     for split, licence in (("train", "CC0"), ("test", "CC BY 4.0")):
         squad_json(tmp_path / f"in/{split}.json", (TEXT, TRAIN_QUESTIONS[:1]), licence=licence)

@@ -243,6 +243,10 @@ def test_a_linear_head_learns_from_distorted_speech(voices, old, changed, tmp_pa
     noisy = transfer(voices, old, changed, tmp_path / "noisy.safetensors", distort="g", **options)
     assert noisy.hash != clean.hash
     refused("--read-out linear", transfer, voices, old, changed, tmp_path / "x", distort="g")
+    made = tmp_path / "noisy.safetensors"
+    del options["margin"]
+    refused("made from other inputs", transfer, voices, old, changed, made, margin=4)
+    refused("made from other inputs", transfer, voices, old, changed, made, margin=4, **options)
 
 
 def test_a_unit_that_never_occurs_has_no_mean_and_a_linear_head_never_gives_it(
