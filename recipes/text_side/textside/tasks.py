@@ -5,7 +5,7 @@ A task is a folder with train.jsonl, dev.jsonl and test.jsonl, an example a line
 "pair", "label"}, or "symbols" in the place of text and pair; task.json, where it exists, has its
 name, its source, and "metric": "spearman" where labels are numbers. GLUE's folders are read as
 they are published (gluebenchmark.com): its test sets have no labels, so that its dev set is tested
-here, and a tenth of its training set, drawn with a fixed seed, is dev.
+here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from speechssl.artifacts import hash_files, read_json
@@ -175,15 +174,7 @@ def load_glue(folder: Path, key: str) -> TextTask:
             target = find_label(row.label, classes, files[split])
             pair = None if form.pair is None else row.pair
             examples[split].append(TaskExample(row.Index, target, row.text, pair))
-    train = examples["train"]
-    order = np.random.default_rng(0).permutation(len(train))
-    cut = max(1, len(order) // 10)
-    splits = {
-        "dev": [train[i] for i in sorted(order[:cut])],
-        "train": [train[i] for i in sorted(order[cut:])],
-        "test": examples["test"],
-    }
-    return TextTask(key, classes, splits, hash_files(list(files.values())), form.metric)
+    return TextTask(key, classes, examples, hash_files(list(files.values())), form.metric)
 
 
 def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:
