@@ -8,6 +8,7 @@ here has an effect.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,14 @@ def measure_peak_memory() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**30 if sys.platform == "darwin" else 2**20)  # bytes on macOS, else KiB
+
+
+def trim_memory() -> None:
+    """Give freed memory back to the system. glibc keeps the tensors that threads freed, of all
+    lengths, as pieces that fit no other: several GB after some hundred recordings."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim:
+        trim(0)
 
 
 def measure_gpu_memory() -> float:

@@ -24,6 +24,9 @@ from speechssl.audio import read_audio
 from speechssl.augment import Condition, Distorter
 from speechssl.augment.conditions import FrozenDistorter
 from speechssl.errors import InputError
+from speechssl.processes import trim_memory
+
+TRIM_EVERY = 16  # recordings
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,10 @@ def encode_recordings(
     with open_pool(workers) as pool:
         results = pool.map(lambda pair: encode(*pair), missing)
         progress = tqdm(results, title, len(missing), unit="file", disable=not missing)
-        for (recording, jobs_left), outputs in zip(missing, progress, strict=True):
+        for number, outputs in enumerate(progress):
+            recording, jobs_left = missing[number]
+            if number % TRIM_EVERY == 0:
+                trim_memory()
             for job, output in zip(jobs_left, outputs, strict=True):
                 if isinstance(output, Exception):
                     encoded[job.name].failed[recording.name] = str(output)
