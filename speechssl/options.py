@@ -309,9 +309,8 @@ class EvalOptions:
     )
 
     def __post_init__(self) -> None:
-        """Raise InputError for options that mean nothing without evaluations."""
-        ineffective = ("eval_split", "eval_items", "patience")
-        refuse_ineffective(list_changes(self), {"eval_every": ineffective})
+        """Raise InputError for patience without evaluations."""
+        refuse_ineffective(list_changes(self), {"eval_every": ("patience",)})
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,8 @@ class StoredRows:
         while start < stop:
             name = self.names[bisect_right(self.starts, start) - 1]
             first, last = self.bounds[name]
-            rows = self.store.read_rows(name, start - first, min(stop, last) - first)
-            part = rows[::step].numpy()
+            frames = self.store.read_rows(name, start - first, min(stop, last) - first)
+            part = frames[::step].numpy()
             parts.append(part)
             start += len(part) * step
         return np.concatenate(parts)

@@ -212,6 +212,11 @@ class Comparison:
         with_transcripts = {s.system for s in self.scores if s.has_transcripts}
         return [s for s in self.systems if s not in with_transcripts]
 
+    @property
+    def cascades(self) -> list[str]:
+        """List the cascades with a recogniser, which those that read the reference lack."""
+        return [s for s in self.systems if s not in self.textless and not is_reference(s)]
+
 
 def compare(
     results: Sequence[Scores],

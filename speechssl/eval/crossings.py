@@ -141,10 +141,10 @@ def group_points(c: Comparison, textless: str) -> dict[str, list[Point]]:
     points.sort(key=lambda p: p.wer.value)
     clean = [p for p in points if p.condition == CLEAN]
     families = {}
-    for name in c.recognisers:
+    for name in c.cascades:
         families[f"noise, {name}"] = [p for p in points if p.system == name]
     families["simulated"] = [p for p in points if is_reference(p.system)]
-    families["recognisers"] = [p for p in clean if p.system in c.recognisers]
+    families["recognisers"] = [p for p in clean if p.system in c.cascades]
     families = {name: members for name, members in families.items() if len(members) > 1}
     if len(families) > 1:
         families["all"] = points

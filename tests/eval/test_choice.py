@@ -116,7 +116,7 @@ def test_word_errors_stand_beside_choices_and_are_compared(corpus, tmp_path, tok
     assert rows["cascade-listener", "clean", "wer"] == (100 / 3, 2)
     assert rows["text", "clean", "wer"] == (0, 2)
     (c,) = compare(read_results([tmp_path / "out"]))
-    assert c.textless == ["chance", "units"]
+    assert (c.textless, c.cascades) == (["chance", "units"], ["cascade-listener"])
     assert c.find_estimate("cascade-listener", ("clean", None), "wer").value == pytest.approx(1 / 3)
     assert run_comparison(Compare(results=(tmp_path / "out",), out=tmp_path / "compare"))
 
