@@ -11,7 +11,7 @@ from torch import nn
 from speechssl.options import EvalOptions, TrainingOptions
 from speechssl.training import Evaluation, fit
 
-from .files import read_lines
+from .files import read_lines, refused
 
 
 class Toy(nn.Module):
@@ -59,6 +59,11 @@ def make_options(**changes):
         "log_every": 1,
     }
     return TrainingOptions(**options | changes)
+
+
+def test_a_schedule_that_ends_before_the_training_is_refused():
+    assert make_options(horizon=10).horizon == 10
+    refused("--horizon 9 ends before --steps 10", make_options, horizon=9)
 
 
 def flatten_weights(model):

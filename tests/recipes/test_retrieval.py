@@ -166,6 +166,19 @@ def test_the_best_window_of_a_passage_counts_and_one_without_tokens_has_no_liken
     assert count_embedder().score(4, [item_of_units(1)], passages).tolist() == [[0, 1]]
 
 
+def test_every_window_begins_with_the_lead():
+    sequences = []
+
+    def run(ids, mask):
+        sequences.extend(row[seen.bool()].tolist() for row, seen in zip(ids, mask, strict=True))
+        return torch.ones(len(ids), 1)
+
+    embedder = retrieval.Embedder(run, lambda runs: runs.units, (6, 7, 8), {}, lead=(7,))
+    embedder.score(2, [item_of_units(1)], [item_of_units(1, 2, 3, 4)])
+    assert [6, 7, 1, 7] in sequences
+    assert {(6, 7, a, a + 1, 7) for a in (1, 2, 3)} <= set(map(tuple, sequences))
+
+
 def test_a_vector_is_the_mean_over_all_tokens_whatever_else_is_in_the_batch(
     text_encoder, tokenizer, tmp_path
 ):

@@ -4,6 +4,7 @@ that are read, and of `speechssl units evaluate` on folders and lists."""
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
+from speechssl.data.records import Answer, Corpus, Passage, Question
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units import measures
 from speechssl.units.fit import fit_units
@@ -75,6 +77,21 @@ def test_a_frame_has_the_phone_in_its_middle():
 def runs(*frames):
     """Return the run-length units of frames that last a second together."""
     return RunLength.of_frames(np.array(frames, np.int64), seconds=1.0)
+
+
+def test_the_best_ff1_of_units_is_over_all_answers():
+    short, long = Answer("a", 0.02, 0.03), Answer("a", 0.0, 0.1)
+    question = Question("q", "p", answers=(short, long))
+    corpus = Corpus(Path(), "test", {"p": Passage("p")}, (question,))
+    units = {"p": RunLength.of_frames(np.array([1] * 5 + [2] * 5), seconds=0.2)}
+    best = measures.oracle_ff1(corpus, units, GRID)
+    alone = [
+        measures.oracle_ff1(
+            replace(corpus, questions=(replace(question, answers=(a,)),)), units, GRID
+        )
+        for a in (short, long)
+    ]
+    assert best == max(alone) > min(alone)
 
 
 def test_usage_counts_frames():
