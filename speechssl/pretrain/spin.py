@@ -200,7 +200,7 @@ def train_spin(o: Spin) -> None:
             grid = make_frame_grid(encoder)
             codebook = None
             if labels.teacher:
-                targets = _make_label_targets(labels)
+                targets = make_label_targets(labels)
                 codebook, audio = run.make_targets(grid, labels.teacher, targets)
             else:
                 audio = run.load_unlabelled(grid)
@@ -253,7 +253,7 @@ def _load_start(o: Spin) -> tuple[Any, bool]:
     return encoder, checkpoint.normalise
 
 
-def _make_label_targets(labels: PseudoLabels) -> Targets:
+def make_label_targets(labels: PseudoLabels) -> Targets:
     """Return the options of the clusters that are pseudo-labels."""
     teacher = str(labels.teacher)
     last = 0 if teacher == "mfcc" else load_encoder(teacher).layers

@@ -10,7 +10,7 @@ from speechssl.dual import model as dual_model
 from speechssl.dual.model import Bert, load_reader, save_reader
 from speechssl.errors import InputError
 from speechssl.textlm import attention
-from speechssl.textlm.attention import attend_locally, make_local_mask
+from speechssl.textlm.attention import attend_in_blocks, attend_locally, make_local_mask
 
 from .conftest import KINDS, LAYOUT, random_batch
 
@@ -79,3 +79,16 @@ def test_the_bert_that_only_answers_attends_as_that_of_transformers(
         assert not torch.allclose(trained_model.logits(**batch), expected, atol=1e-3)
         monkeypatch.setattr(dual_model, "LONG", 8)  # computes in blocks
         torch.testing.assert_close(answering_model.logits(**batch), expected, atol=1e-5, rtol=0)
+
+
+def test_attention_in_blocks_drops_weights_in_training():
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 300, 4)
+    real = torch.ones(1, 300, dtype=torch.bool)
+    question = torch.arange(300)[None] < 5
+    inputs = (query, key, value, real, question, 8)
+    plain = attend_in_blocks(*inputs)
+    draws = torch.stack([attend_in_blocks(*inputs, dropout=0.2) for _ in range(400)])
+    # every token of either kind of row loses weights, and the mean of the draws is as without
+    assert (draws.std(0).amax(-1) > 0.01).all()
+    torch.testing.assert_close(draws.mean(0), plain, atol=0.15, rtol=0)

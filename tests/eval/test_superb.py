@@ -11,11 +11,11 @@ import pytest
 
 from speechssl.artifacts import read_json
 from speechssl.encoders.load import load_encoder
-from speechssl.eval.superb import describe_snrs, run_superb
+from speechssl.eval.superb import describe_snrs, make_superb_tables, run_superb, write_tables
 from speechssl.eval.superb_plan import find_data, name_encoders
 from speechssl.eval.superb_scores import combine_folds
 from speechssl.pretrain.options import Adversary
-from speechssl.results import read_rows
+from speechssl.results import Row, append_rows, read_rows
 from speechssl.stats import Interval
 from speechssl.superb.data import HeadEvaluation
 from speechssl.superb.options import Data, Superb
@@ -269,3 +269,33 @@ def test_encoders_get_names():
 def test_a_table_of_noise_names_the_snr_that_it_shows(snrs, sentence):
     cells = {("ks", "acc", "a", "seen"): [SimpleNamespace(snr_db=snr) for snr in snrs]}
     assert describe_snrs(cells, 5.0) == sentence
+
+
+def make_row(value, seed=0, condition="clean", snr_db=None, snr_over=""):
+    """Make a row of keyword spotting by the encoder "a"."""
+    interval = Interval(value / 100, value / 100, value / 100, 10)
+    row = Row.from_interval(interval, "ks", "head", "a", condition, snr_db, "acc", seed)
+    return replace(row, snr_over=snr_over)
+
+
+def test_a_table_names_the_seeds_of_the_cell_that_has_most():
+    rows = [make_row(80.0), make_row(90.0, seed=1), replace(make_row(50.0), task="qbe")]
+    (table,) = make_superb_tables(rows, ["a"], 5.0)
+    assert table.rows[0][1].startswith("85.0")
+    assert "Means over up to 2 seeds" in table.note
+    (table,) = make_superb_tables(rows[:1], ["a"], 5.0)
+    assert "seeds" not in table.note
+
+
+@pytest.mark.parametrize(("over", "shown"), [("active", "60.0"), ("signal", "40.0")])
+def test_a_table_has_rows_of_one_way_to_measure_an_snr(tmp_path, over, shown):
+    rows = [
+        make_row(90.0),
+        make_row(60.0, condition="seen-m", snr_db=5.0),
+        make_row(40.0, condition="seen-m", snr_db=5.0, snr_over="signal"),
+        make_row(70.0, condition="unseen-room"),
+    ]
+    append_rows(tmp_path / "results.jsonl", rows)
+    noise = SimpleNamespace(snr_over=over, at=5.0)
+    plan = SimpleNamespace(options=SimpleNamespace(out=tmp_path, noise=noise))
+    assert f"90.0 | {shown} | 70.0" in write_tables(plan, ["a"])

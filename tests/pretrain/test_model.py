@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 from transformers import Wav2Vec2Config, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
@@ -27,11 +28,13 @@ from speechssl.pretrain.model import (
     Wav2Vec2Pretraining,
     apply_final_norm,
     draw_negatives,
+    load_heads,
     save_pretraining,
 )
 from speechssl.pretrain.options import Adversary, Convolutions, Prediction
 from speechssl.timing import FrameGrid
 
+from ..files import refused
 from .conftest import CONVOLUTIONS, NO_DROPOUT, TINY, make_contrast
 
 GRID = FrameGrid(16_000, hop=320, receptive=400)
@@ -378,6 +381,20 @@ def test_transformers_and_we_read_a_saved_model(tmp_path):
     assert extractor["do_normalize"] is False
     check_same_weights(load_checkpoint(tmp_path).model, model.encoder)
     assert load_encoder(tmp_path).normalise is False
+
+
+def test_heads_of_which_a_part_is_missing_are_refused(tmp_path):
+    contrast = make_contrast(codebooks=2, entries=6, width=12)
+    model = Wav2Vec2Pretraining(Wav2Vec2Model(make_config()), contrast, CONVOLUTIONS)
+    save_pretraining(model, tmp_path)
+    heads, values = load_heads(tmp_path, load_checkpoint(tmp_path))
+    check_same_weights(heads.quantizer, model.quantizer)
+    assert values["entries"] == 6
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["quantizer.codevectors"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    checkpoint = load_checkpoint(tmp_path)
+    refused("lacks a part of its .*quantizer.codevectors", load_heads, tmp_path, checkpoint)
 
 
 # ---- the domain adversary

@@ -16,6 +16,7 @@ from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import load_checkpoint, load_encoder
 from speechssl.options import TrainingOptions
+from speechssl.pretrain import spin
 from speechssl.pretrain.options import Batches, Codes, Distortion, PseudoLabels, Spin
 from speechssl.pretrain.spin import SpinPretraining, compute_order_loss, sinkhorn, train_spin
 from speechssl.training import find_last_checkpoint
@@ -195,3 +196,9 @@ def test_the_defaults_are_the_authors():
     assert o.training.learning_rate == 1e-4
     assert o.training.warmup_steps == 2500
     assert o.training.weight_decay == 1e-6
+
+
+@pytest.mark.parametrize(("layer", "target"), [(None, 2), (0, 0), (1, 1)])
+def test_labels_are_clusters_of_the_layer_that_is_given(hubert_folder, layer, target):
+    labels = PseudoLabels(teacher=str(hubert_folder()), teacher_layer=layer)
+    assert spin.make_label_targets(labels).layer == target

@@ -88,3 +88,17 @@ def test_dev_chooses_a_mode_and_a_weight_for_either_kind_of_labels(tmp_path, mon
         "dat dat-multi-reversal-0.1 multi reversal 0.1",
     ]
     assert chosen[2:] == ["both dat-multi-reversal-0.1 multi reversal 0.1"]
+
+
+def test_every_cascade_has_its_row_and_the_mean_over_snrs_stands_for_single_ones():
+    lines = []
+    for cascade, value in (("cascade-ctc", 7.0), ("cascade-ctc-greedy", 20.0)):
+        for snr_db, shift in ((0.0, 50.0), (None, 0.0)):  # the mean comes last
+            interval = {"value": value + shift, "low": value, "high": value + shift + 1, "n": 10}
+            line = {"cascade": cascade, "condition": "pink", "encoder": "a", "snr_db": snr_db}
+            lines.append(line | {"difference": interval})
+    tables = script("robustness/tables.py")
+    rows = tables.make_dual_rows({"dual_against_cascade": lines}, ["a"])
+    assert [row[1].split()[0] for row in rows] == ["+7.0", "+20.0"]
+    assert "cascade-ctc (above 0)" in rows[0][0]
+    assert "cascade-ctc-greedy (above 0)" in rows[1][0]
