@@ -95,7 +95,9 @@ def describe_refusal(error: OSError, place: Path | str = "a file", machine: str 
     """
     if error.errno is None:
         why = f"{error}{machine}"
-        return f"{why}; `speechssl doctor` names packages that do not fit" if ".so" in why else why
+        if re.search(r"\.(so|dylib)\b", why):
+            why += "; `speechssl doctor` names packages that do not fit"
+        return why
     where = f"{error.filename or place}{machine}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"the disk of {where} is full; free space and give the same command"

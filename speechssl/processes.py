@@ -2,8 +2,8 @@
 which process writes, and lets the others wait and get its values.
 
 The processes share one file system. The first does what is done once, such as preparing a corpus,
-while the others wait however long it takes; if it fails, they stop too. With one process nothing
-here has an effect.
+while the others wait however long it takes; if it fails, they stop too. With one process none
+of this has an effect. `count_cores`, `has_bf16` and `trim_memory` describe the machine.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ class LeftOut(NamedTuple):
     def test_signs(self, value: float) -> float:
         """Return the p-value for the hypothesis that the value is 0: the contribution of each group
         gets a sign, + or -, and p is the share of patterns of signs whose sum is at least as far
-        from 0 as the value.
+        from 0 as the sum of the data (which is the value, but for means over tasks of different
+        groups).
 
         The contribution of a group is the change that it makes, plus its share of the value. NaN as
         in `estimate_variance`.
@@ -197,8 +198,7 @@ class LeftOut(NamedTuple):
         groups = len(contributions)
         if not np.isfinite(contributions).all():
             return np.nan
-        # of the pattern of the data, with a margin for rounding; a mean over tasks of different
-        # groups is not the sum of its contributions
+        # of the pattern of the data, with a margin for rounding
         distance = abs(contributions.sum()) * (1 - 1e-9) - 1e-15
         as_far = [np.abs(signs @ contributions) >= distance for signs in _flip_signs(groups)]
         share = float(np.concatenate(as_far).mean())

@@ -208,3 +208,11 @@ def test_holm_lies_between_the_p_value_and_bonferroni_and_keeps_the_order(p_valu
     assert (unadjusted <= adjusted).all()
     assert (adjusted <= bonferroni + 1e-12).all()
     assert (np.diff(adjusted[np.argsort(unadjusted, kind="stable")]) >= 0).all()
+
+
+def test_no_p_value_is_below_that_of_the_pattern_of_the_data():
+    """The data are one of the patterns of signs, also where the value, a mean over tasks of
+    different groups, is farther from 0 than the sum of the contributions of groups."""
+    shares = np.array([0.1, 0.2, 0.3, 0.2, 0.2])
+    without = stats.LeftOut(tuple("abcde"), shares, np.full(5, 1.1))
+    assert without.test_signs(1.0) == pytest.approx(2 / 2**5)  # all signs + and all -

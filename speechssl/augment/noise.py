@@ -51,10 +51,9 @@ def find_musan(folder: Path) -> list[Path]:
 
 
 def find_recordings(path: Path, what: str) -> list[Path]:
-    """List the recordings at a path: a file, all WAV, FLAC, MP3 and OGG
-    files below a folder in the order of their names,
-    or those of a manifest (see `list_recordings`). what: the purpose of the recordings, for
-    messages. Raises InputError where there are none."""
+    """List the recordings at a path: a file, all WAV, FLAC, MP3 and OGG files below a folder in the
+    order of their names, or those of a manifest (see `list_recordings`). what: the purpose of the
+    recordings, for messages. Raises InputError where there are none."""
     files = []
     if path.is_dir():
         files = list_audio_files(path)

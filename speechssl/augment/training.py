@@ -86,8 +86,8 @@ class Library:
 def decode_recordings(
     files: Sequence[Path], name: str, seed: int = 0, cache: Path | None = None
 ) -> Library:
-    """Decode recordings, at most MAX_HOURS in all: of a larger set, a random part of each file, or
-    of as many random files as have MIN_PART seconds each.
+    """Decode recordings, at most MAX_HOURS in all: of a larger set, a random part of each file, of
+    MIN_PART seconds or more, until there are as many hours.
 
     name: the set, for its card and messages; cache: a folder for decoded sets, None for none. Files
     that cannot be used are listed on stderr and left out. Raises InputError where none is left.
@@ -95,8 +95,8 @@ def decode_recordings(
     most = int(MAX_HOURS * 3600 / MIN_PART)
     if len(files) > most:
         rng = signal.make_generator(seed, "files", name)
-        files = [files[i] for i in np.sort(rng.choice(len(files), most, replace=False))]
-    longest = MAX_HOURS * 3600 / len(files)
+        files = [files[i] for i in rng.permutation(len(files))]
+    longest = max(MAX_HOURS * 3600 / len(files), MIN_PART)
     # names, sizes and times of files are hashed, since their contents may be 100 hours
     stats = []
     for path in files:
@@ -113,11 +113,15 @@ def decode_recordings(
 
 
 def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -> list[np.ndarray]:
-    """Decode a random part of each file, `longest` seconds at most; see `decode_recordings`."""
+    """Decode a random part of each file, `longest` seconds at most, until there are MAX_HOURS; see
+    `decode_recordings`."""
     parts = []
     failed: dict[str, str] = {}  # name of the file -> why it cannot be used
     size = round(longest * SAMPLE_RATE)
+    left = round(MAX_HOURS * 3600 * SAMPLE_RATE)
     for path in files:
+        if left <= 0:
+            break
         try:
             samples = to_int16(np.clip(read_audio(path), -1, 1))
         except InputError as error:  # large sets have some silent or damaged files
@@ -127,6 +131,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
         rng = signal.make_generator(seed, "stretch", path.name)
         start = int(rng.integers(max(len(samples) - size, 0) + 1))
         parts.append(samples[start : start + size])
+        left -= len(parts[-1])
     if not parts:
         raise InputError(
             f"no recording of {name} noise can be used ({next(iter(failed.values()))}); give others"

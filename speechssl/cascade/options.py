@@ -70,7 +70,9 @@ class CtcOptions:
         "layer of the encoder that the head reads, or all: a weighted sum "
         "of the layers, as in SUPERB",
     )
-    passages: Count | None = option(800, PASSAGES)
+    passages: Count | None = option(
+        800, "only the first N passages of the split and their questions, the default is"
+    )
     batch: Count = option(16, BATCH)
     crop_seconds: Amount = option(8.0, "longest crop, in seconds")
     lstm_width: Count = option(256, "LSTM units per direction")

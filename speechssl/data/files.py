@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -170,12 +171,13 @@ def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> l
             if path.suffix.lower() == ".zip":
                 with zipfile.ZipFile(path) as archive:
                     files = [name for name in archive.namelist() if not name.endswith("/")]
-                    if files and not _is_unpacked(path, files[0]):
+                    if not all(_is_unpacked(path, name) for name in files):
                         archive.extractall(part)
             else:
                 with tarfile.open(path) as tape:
-                    first = next((member for member in tape if member.isfile()), None)
-                    if first and not _is_unpacked(path, first.name):
+                    # the first ones are enough: archives of one corpus share its README at most
+                    members = islice((member for member in tape if member.isfile()), 20)
+                    if not all(_is_unpacked(path, member.name) for member in members):
                         tape.extractall(part, filter="data")
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InputError(

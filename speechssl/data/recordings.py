@@ -40,7 +40,7 @@ from speechssl.errors import InputError, make_printable
 from speechssl.schema import convert
 
 MANIFESTS = (".jsonl", ".csv", ".txt", ".tsv")
-AUDIO_SUFFIXES = (*SUFFIXES, *FFMPEG_SUFFIXES)  # of audio
+AUDIO_SUFFIXES = (*SUFFIXES, *FFMPEG_SUFFIXES)
 # By default `sample_recordings` samples this fraction of the recordings, but at least LEAST of
 # them.
 SHARE = 0.1

@@ -9,7 +9,7 @@ questions of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -316,7 +316,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     recordings: dict[str, dict[str, Path]] = {}  # split -> name -> file
     if o.audio:
         for split in files:
-            recordings[split] = _find_recordings(_find_audio_folder(source, split, files))
+            recordings[split] = _find_recordings(_find_audio_folder(source, split), files)
     published: dict[str, dict[str, int]] = {}
     for path in files.values():
         if path.name in PUBLISHED:
@@ -343,7 +343,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
             by_name = recordings.get(split, {})
             passage_takes = _find_passage_takes(records, by_name)
             if passage_takes:
-                records = _add_words(records, _find_audio_folder(source, split, files))
+                records = _add_words(records, _find_audio_folder(source, split))
             question_takes = {
                 q.id: Take((by_name[q.id],)) for q in records.questions if q.id in by_name
             }
@@ -363,19 +363,19 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
     return prepare_corpus(corpus, o, settings, read, published, card)
 
 
-def _find_audio_folder(source: Path, split: str, splits: Iterable[str]) -> Path:
-    """Find the folder of the recordings of a split: audio/SPLIT, or audio where no split has such
-    a folder."""
+def _find_audio_folder(source: Path, split: str) -> Path:
+    """Find the folder of the recordings of a split: audio/SPLIT where there is one, else audio."""
     folder = source / "audio"
-    has_splits = any((folder / name).is_dir() for name in splits)
-    return folder / split if has_splits else folder
+    return folder / split if (folder / split).is_dir() else folder
 
 
-def _find_recordings(folder: Path) -> dict[str, Path]:
-    """Find the recordings in a folder: name without suffix -> file."""
+def _find_recordings(folder: Path, splits: Collection[str]) -> dict[str, Path]:
+    """Find the recordings in a folder, but for those in its folders of other splits: name without
+    suffix -> file."""
     recordings: dict[str, Path] = {}
     for path in list_audio_files(folder):
-        add_recording(recordings, path.stem, path)
+        if path.relative_to(folder).parts[0] not in splits:
+            add_recording(recordings, path.stem, path)
     return recordings
 
 

@@ -80,7 +80,7 @@ class QaOptions:
         0, "number of steps on short windows, before those on whole windows"
     )
     attention_width: Whole = option(0, ATTENTION)
-    random_units: Share = option(0.0, RANDOM_UNITS)  # of DUAL alone
+    random_units: Share = option(0.0, RANDOM_UNITS)  # of units: DUAL and unit words
     subwords: Literal["none", "pinyin", "phones"] = option(
         "none",
         "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "

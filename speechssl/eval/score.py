@@ -43,7 +43,13 @@ from speechssl.metrics import (
 )
 from speechssl.results import SEEN
 from speechssl.stats import Interval, estimate_mean, estimate_ratio
-from speechssl.text import ANSWERS_ONLY, find_language, name_error_metric, split_answer_tokens
+from speechssl.text import (
+    ANSWERS_ONLY,
+    find_language,
+    find_primary_tag,
+    name_error_metric,
+    split_answer_tokens,
+)
 
 if TYPE_CHECKING:
     # imports torch, which a page of results does not load
@@ -67,7 +73,7 @@ def classify_answer(question: str, answer: str, language: str) -> str:
     """Name the kind of an answer by answer_types.yaml; "other" in a language of ANSWERS_ONLY, whose
     answers can be scored but not told apart. Raises InputError for a language without text
     rules."""
-    if language in ANSWERS_ONLY:
+    if find_primary_tag(language) in ANSWERS_ONLY:
         return "other"
     language = find_language(language)
     rules = _read_rules()[language]
@@ -233,7 +239,7 @@ def measure_scores(
             values[metric] = estimate_mean([getattr(s, metric) for s in measured], units, seed)
     passage_ids = {s.passage for s in scored}
     passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
-    has_rules = bool(passages) and passages[0].language not in ANSWERS_ONLY
+    has_rules = bool(passages) and find_primary_tag(passages[0].language) not in ANSWERS_ONLY
     if transcripts and has_rules:
         errors = count_word_errors(passages, transcripts)
         units = choose_groups(corpus, [p.id for p in passages])
@@ -382,9 +388,9 @@ def _collect_passage_facts(
     voices = find_voices(corpus)
     passages = []
     if transcripts:
-        passages = [
-            p for p in corpus.passages.values() if p.text and p.language not in ANSWERS_ONLY
-        ]
+        for p in corpus.passages.values():
+            if p.text and find_primary_tag(p.language) not in ANSWERS_ONLY:
+                passages.append(p)
     counts: dict[str, tuple[int, int]] = {}
     if passages:
         errors = count_word_errors(passages, transcripts)

@@ -212,7 +212,7 @@ def make_superb_tables(rows: Sequence[Row], encoders: Sequence[str], at: float) 
 def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Sequence[str]) -> Table:
     """Make the table of clean speech, with intervals."""
     rows, clean_rows = [], []
-    seeds = 1  # of the cell that has the most: what has no head has one
+    seeds = set()  # how many the cells have: what has no head has one
     for measure in measures:
         by_encoder = [cells.get((*measure, encoder, "clean"), []) for encoder in encoders]
         if any(by_encoder):
@@ -220,11 +220,13 @@ def _make_clean_table(cells: Cells, measures: Sequence[Measure], encoders: Seque
             rows.append((name_measure(*measure), *texts))
         for cell_rows in by_encoder:
             clean_rows += cell_rows
-            seeds = max(seeds, len({row.seed for row in cell_rows}))
+            seeds.add(len({row.seed for row in cell_rows}))
     note = "Test sets, clean speech; ↑ more is better, ↓ less is. "
     note += describe_drawn((row.task, row.drawn, row.groups) for row in clean_rows)
-    if seeds > 1:
-        note += f" Means over up to {seeds} seeds, the interval reaches over those of all."
+    most = max(seeds, default=0)
+    if most > 1:
+        up_to = "up to " if seeds - {0, most} else ""
+        note += f" Means over {up_to}{most} seeds, the interval reaches over those of all."
     return Table("SUPERB", ("task", *encoders), tuple(rows), note.strip())
 
 

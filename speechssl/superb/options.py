@@ -135,10 +135,9 @@ class Superb:
     with lines such as {"audio": "yes/1.wav", "labels": {"keyword": "yes"}}.
 
     Hidden states are computed once and cached in OUT/features. A head is trained with every
-    learning rate, and with the task's own, and the best on dev is tested (of a single one of
-    --learning-rates its head). With --seen and --unseen
-    the heads, trained on clean speech, are evaluated in noise as well. Writes OUT/results.jsonl and
-    superb.md; `speechssl report OUT` draws them. A killed run resumes.
+    learning rate, and with the task's own, and the one that is best on dev is tested. With --seen
+    and --unseen the heads, trained on clean speech, are evaluated in noise as well. Writes
+    OUT/results.jsonl and superb.md; `speechssl report OUT` draws them. A killed run resumes.
 
     --distort trains the heads on labelled distorted speech beside clean (kinds as in `speechssl
     pretrain continue --help`), --finetune trains the encoder with each head, at its own smaller

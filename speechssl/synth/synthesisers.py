@@ -583,7 +583,7 @@ _TONES = {"1": "→", "2": "↗", "3": "↓", "4": "↘"}  # the neutral tone ha
 _CHARACTER = re.compile(r"[\u3400-\u9fff]")
 # initials after which pinyin's i is the vowel of zhi
 _WITH_VOWEL_OF_ZHI = ("zh", "ch", "sh", "r", "z", "c", "s")
-_NARROW = str.maketrans("，。？！", ",.?!")
+_NARROW = str.maketrans("，。？！；：、", ",.?!;:,")
 
 
 @cache
@@ -658,7 +658,7 @@ def _speak_by_kokoro(text: str, name: str) -> Spoken:
     sounds = _find_sounds(text, [word for _, word in words])
     for number, ((start, word), sound) in enumerate(zip(words, sounds, strict=True)):
         phone_ids = [vocabulary[c] for c in sound if c in vocabulary]
-        mark = word.rstrip("\"'”’)")[-1:].translate(_NARROW)
+        mark = word.rstrip("\"'”’)」』》）")[-1:].translate(_NARROW)
         ending = [vocabulary[c] for c in mark if c in ".,;:!?"]
         if text[start + len(word) :][:1].isspace():
             ending.append(vocabulary[" "])

@@ -10,6 +10,7 @@ them), maps 5 to another form, and maps 2,163 rare characters more.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from speechssl.errors import MissingExtra
 # if any). Groups are separated by white space.
 _GROUPS = (Path(__file__).parent / "chinese_forms.txt").read_text(encoding="utf-8").split()
 FORMS = str.maketrans({form: group[0] for group in _GROUPS for form in group[1:]})
+# characters that are read as themselves here, and not as the form that they share with others
+_OWN = re.compile(
+    "著(?=[名作者述书書称稱])|(?<=[专專名原合巨显顯卓昭土论論编編])著|乾(?=[隆坤])|瞭(?=望)|(?<=狼)藉|[隻幺]"
+)
 
 
 def write_pinyin(text: str) -> str:
@@ -51,11 +56,14 @@ def find_syllables(text: str) -> list[tuple[str, str, str]]:
     "3".
 
     Words decide the readings (银行 is yin hang, 行动 xing dong), and tones change as in speech (不是
-    is bu2 shi4). ü is written v. A character that pypinyin does not know has three empty parts.
-    Raises MissingExtra without the package.
+    is bu2 shi4). ü is written v. A character without a reading has an empty final. Raises
+    MissingExtra without the package.
     """
     what = "the synthesiser kokoro in Mandarin"
-    known = text.translate(FORMS)  # pypinyin knows words by their simplified forms
+    own = {match.start() for match in _OWN.finditer(text)}
+    known = ""  # pypinyin knows most words by their simplified forms
+    for place, character in enumerate(text):
+        known += character if place in own else character.translate(FORMS)
     known = known.replace("嗯", "恩")  # its hum has no final
     initials = _write_readings(known, "INITIALS", what, strict=True, tone_sandhi=True)
     finals = _write_readings(known, "FINALS_TONE3", what, strict=True, tone_sandhi=True)

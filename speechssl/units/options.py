@@ -121,10 +121,11 @@ class Extract:
 
     SOURCE is a prepared corpus (with --split), a manifest (.jsonl or .csv with `audio` and perhaps
     `id` in every line, .txt or .tsv with a path in every line, also fairseq's .tsv), a folder of
-    audio (WAV, FLAC, MP3, OGG, AIFF, AU, M4A, WebM), or one such file. OUT gets a row for each
-    recording: id, seconds, frames, units, lengths (of the runs of equal units, in frames). The
-    output does not depend on workers and engine. A killed run resumes with the same command.
-    Recordings that cannot be read are listed in _failed.jsonl; the same command tries them again.
+    audio (WAV, FLAC, MP3, OGG, OPUS, AIFF, AU; by FFmpeg M4A, WebM and more), or one file. OUT gets
+    a row for each recording: id, seconds, frames, units, lengths (of the runs of equal units, in
+    frames). The output does not depend on workers and engine. A killed run resumes with the same
+    command. Recordings that cannot be read are listed in _failed.jsonl; the same command tries them
+    again.
 
       speechssl units extract recordings/ people-en/encoder people-en/units.safetensors units
       speechssl units extract corpus facebook/hubert-base-ls960 hubert-l6.safetensors units \\

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from speechssl.data.files import is_hidden
+from speechssl.data.files import list_files
 from speechssl.data.records import PADDING, guess_unit, read_lines
 from speechssl.data.textgrid import read_tiers
 from speechssl.errors import InputError, report_set_aside
@@ -57,13 +57,15 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
             phones[name] = recording.phones
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.suffix.lower() == ".textgrid" and not is_hidden(file.name):
-            name = file.relative_to(folder).with_suffix("").as_posix()
-            try:
-                phones[name] = read_textgrid(file)
-            except InputError as error:
-                failed[name] = str(error)
+    files = [file for _, file in list_files([path], ".textgrid")]
+    if path.is_file() and path.suffix.lower() == ".textgrid":
+        files = [path]
+    for file in files:
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        try:
+            phones[name] = read_textgrid(file)
+        except InputError as error:
+            failed[name] = str(error)
     if not phones and not failed:
         raise InputError(
             f"{path} contains no alignment; give a .jsonl, a .TextGrid or a folder of TextGrids"

@@ -49,9 +49,9 @@ def transfer_codebook(o: Transfer) -> None:
     have the old unit k: one step of k-means from the old assignment. (Smoothing is the old one, and
     so is the layer without --layer.) With --read-out linear, `fit_head` learns the old units of
     clean recordings from features of these and of their distorted versions. The card states the
-    share of the frames of the first COMPARED recordings, on which it was fitted, that keep their
-    unit (`agreement`). Raises InputError where the frames of
-    the two encoders differ, or a unit has no mean because it never occurs.
+    share of frames that keep their unit (`agreement`), of the first COMPARED of the recordings that
+    it was fitted on. Raises InputError where the frames of the two encoders differ, or a unit has
+    no mean because it never occurs.
     """
     check_out(o.out)
     pair = _load_pair(o)

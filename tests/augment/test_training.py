@@ -48,6 +48,19 @@ def test_bad_files_are_set_aside_and_named(tmp_path, capsys):
     refused("no recording of street noise can be used", decode_recordings, bad, "street")
 
 
+def test_of_many_files_as_many_are_decoded_as_have_the_hours(tmp_path, monkeypatch):
+    files = [tmp_path / f"{i}.flac" for i in range(12)]
+    for number, path in enumerate(files):
+        write_flac(path, noise(number))
+    seconds = len(noise(0)) / SAMPLE_RATE
+    monkeypatch.setattr(training, "MIN_PART", seconds)
+    for hours, parts in ((5, 5), (20, 12)):  # shorter files than MIN_PART are all taken
+        monkeypatch.setattr(training, "MAX_HOURS", hours * seconds / 3600)
+        assert len(decode_recordings(files, "street").edges) == parts + 1
+    monkeypatch.setattr(training, "MIN_PART", 2 * seconds)
+    assert len(decode_recordings(files, "street").edges) == 12 + 1
+
+
 def test_pauses_are_drawn_again():
     samples = to_int16(noise(0, 200_000))
     samples[:150_000] = 0

@@ -1,8 +1,10 @@
 """File names of ids, recordings that are joined without drift, sources of recordings, and CSV."""
 
+import shutil
 import tarfile
 from fractions import Fraction
 from math import ceil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,6 +42,19 @@ def test_an_archive_that_begins_with_its_folder_is_unpacked(tmp_path):
         tape.add(content, ".")
     assert unpack(source, out) == [source, out / "unpacked"]
     assert (out / "unpacked/a.tgz/audio/a.wav").is_file()
+
+
+@pytest.mark.parametrize("suffix", ["tgz", "zip"])
+def test_an_archive_is_unpacked_where_its_readme_alone_lies_beside_it(tmp_path, suffix):
+    content, source, out = tmp_path / "content", tmp_path / "source", tmp_path / "out"
+    for folder in (content, source):
+        folder.mkdir()
+        (folder / "README.md").touch()
+    (content / "z.wav").touch()
+    format = {"tgz": "gztar", "zip": "zip"}[suffix]
+    Path(shutil.make_archive(source / "a", format, content)).rename(source / f"a.{suffix}")
+    assert unpack(source, out) == [source, out / "unpacked"]
+    assert (out / f"unpacked/a.{suffix}/z.wav").is_file()
 
 
 def test_recordings_in_hidden_folders_are_not_listed(tmp_path):

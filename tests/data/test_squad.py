@@ -241,6 +241,10 @@ def test_recordings_of_another_split_are_not_attached(source, tmp_path, recordin
     prepare(source, tmp_path / "out")
     assert load_corpus(tmp_path / "out", "dev").passages["0_0"].audio
     assert not any(p.audio for p in load_corpus(tmp_path / "out", "train").passages.values())
+    recording(source / "audio/0_1.wav", 0.3)  # beside the folder of dev: of every other split
+    prepare(source, tmp_path / "beside")
+    train = load_corpus(tmp_path / "beside", "train").passages
+    assert {name for name, passage in train.items() if passage.audio} == {"0_1"}
     (source / "audio/dev/0_0.wav").rename(source / "audio/0_0.wav")
     (source / "audio/dev").rmdir()
     refused(

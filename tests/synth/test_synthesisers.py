@@ -208,6 +208,23 @@ def test_syllables_are_pinyin_as_it_is_spoken():
     ]
 
 
+@NEEDS_PINYIN
+@pytest.mark.parametrize(
+    ("text", "syllables"),
+    [
+        ("著名", "zhu4 ming2"),
+        ("原著", "van2 zhu4"),
+        ("笑著", "xiao4 zhe5"),
+        ("乾隆", "qian2 long2"),
+        ("乾淨", "gan1 jing4"),
+        ("音樂", "in1 ve4"),
+        ("一隻", "i1 zhi1"),
+    ],
+)
+def test_traditional_characters_are_read_by_their_words(text, syllables):
+    assert " ".join("".join(parts) for parts in find_syllables(text)) == syllables
+
+
 def test_a_finished_corpus_needs_no_synthesiser(tmp_path, monkeypatch):
     o = MiniSqa(out=tmp_path, passages=1, dev_passages=0, test_passages=0, questions=1, workers=1)
     card = prepare_minisqa(o)
