@@ -6,7 +6,7 @@ likeliest word it can become. Two things differ from flashlight: the probabiliti
 prefix are added up (flashlight keeps the likeliest path), and smearing takes the unigram
 probability (flashlight: that of the first word of a sentence). Smearing decides which prefixes are
 dropped, not what a text scores.
-Letters: T frames, V symbols.
+Letters: T frames, V symbols, P prefixes.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ class BeamDecoder:
         self._separator = vocabulary.symbols.index(separator) if separator else None
         # nats of (context, word), for `_score_word`
         self._word_scores: dict[tuple[tuple[int, ...], int], float] = {}
+        # where every symbol is a word: the number of each, and (V,) nats of all in a context
+        unknown = model.numbers[UNKNOWN]
+        self._words = [model.numbers.get(symbol, unknown) for symbol in vocabulary.symbols]
+        self._symbol_scores: dict[tuple[int, ...], np.ndarray] = {}
 
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:
@@ -68,6 +72,7 @@ class BeamDecoder:
         left out if that cannot be helped."""
         # within one recording the same scores are needed often; those of many would fill the memory
         self._word_scores.clear()
+        self._symbol_scores.clear()
         empty = _Prefix(
             text="",
             word_start=0,
@@ -99,16 +104,17 @@ class BeamDecoder:
 
     def _step(self, prefixes: list[_Prefix], frame: np.ndarray) -> list[_Prefix]:
         """Return the prefixes after one more frame. frame: (V,)."""
-        likeliest_first = [int(i) for i in np.argsort(-frame, kind="stable") if i != BLANK]
         scores = frame.tolist()
-        floor = max(p.rank for p in prefixes) + scores[BLANK] - self.options.threshold
+        ranks = np.array([p.rank for p in prefixes])[:, None] + frame  # (P, V)
+        ranks[ranks < ranks[:, BLANK].max() - self.options.threshold] = -np.inf
+        ranks[:, BLANK] = -np.inf
+        if self._separator is None:
+            ranks = self._keep_best(prefixes, ranks)
         following: dict[str, _Prefix] = {}  # the new prefixes by their texts
-        for prefix in prefixes:
+        for prefix, symbol_ranks in zip(prefixes, ranks, strict=True):
             _keep_prefix(prefix, scores, following)
-            acoustic, rank = prefix.acoustic, prefix.rank
-            for symbol in likeliest_first:
-                if rank + scores[symbol] < floor:
-                    break
+            acoustic = prefix.acoustic
+            for symbol in np.flatnonzero(symbol_ranks > -np.inf).tolist():
                 # two equal symbols without a blank between them are one, so a symbol can only be
                 # repeated on the paths that end in a blank
                 path_score = prefix.ends_in_blank if symbol == prefix.last else acoustic
@@ -119,6 +125,31 @@ class BeamDecoder:
                     longer.ends_in_symbol = _add(longer.ends_in_symbol, path_score + scores[symbol])
         ranked = sorted(following.values(), key=lambda p: -p.rank)[: self.options.beam]
         return [p for p in ranked if p.rank >= ranked[0].rank - self.options.threshold]
+
+    def _keep_best(self, prefixes: list[_Prefix], ranks: np.ndarray) -> np.ndarray:
+        """Return the ranks (P, V) of new prefixes, -inf for all but as many as the beam can keep;
+        every symbol is a word. ranks: (P, V) without the language model."""
+        parents = {p.text: row for row, p in enumerate(prefixes)}
+        joined = []  # row and symbol of what becomes a prefix that is there, and adds to its paths
+        ranks = ranks.copy()
+        for row, prefix in enumerate(prefixes):
+            if prefix.context not in self._symbol_scores:
+                log_probs = self.model.compute_log_probs(prefix.context)[self._words]
+                self._symbol_scores[prefix.context] = self.options.lm_weight * log_probs
+            ranks[row] += self._symbol_scores[prefix.context]
+            ranks[row, prefix.last] += prefix.ends_in_blank - prefix.acoustic
+            parent = prefix.text[: len(prefix.text) - len(self.vocabulary.symbols[prefix.last])]
+            if prefix.text and parent in parents:
+                joined.append((parents[parent], prefix.last))
+        kept = np.full_like(ranks, -np.inf)
+        for pair in joined:
+            kept[pair], ranks[pair] = ranks[pair], -np.inf
+        allowed = np.flatnonzero(ranks > -np.inf)
+        if len(allowed) > self.options.beam:
+            order = np.argpartition(ranks.flat[allowed], -self.options.beam)
+            allowed = allowed[order[-self.options.beam :]]
+        kept.flat[allowed] = ranks.flat[allowed]
+        return kept
 
     def _lengthen(
         self, prefix: _Prefix, symbol: int, following: dict[str, _Prefix]
@@ -134,9 +165,7 @@ class BeamDecoder:
             if prefix.is_within_word:
                 longer = self._end_word(prefix, text)
         elif self._separator is None:  # every symbol is a word
-            numbers = self.model.numbers
-            word = numbers.get(self.vocabulary.symbols[symbol], numbers[UNKNOWN])
-            longer = self._add_word(prefix, text, symbol, word)
+            longer = self._add_word(prefix, text, symbol, self._words[symbol])
         else:
             longer = self._add_letter(prefix, text, symbol)
         if longer is not None:

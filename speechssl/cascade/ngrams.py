@@ -95,6 +95,19 @@ class NgramModel:
             context = context[1:]
         return backed_off + float(self.ngrams[0].log_probs[word])
 
+    def compute_log_probs(self, context: tuple[int, ...]) -> np.ndarray:
+        """Compute log10 P(word | context) of all words: (V,) float64."""
+        if not context:
+            return self.ngrams[0].log_probs.astype(float)
+        log_probs = self.compute_log_probs(context[1:])
+        row = self._find(context)
+        if row >= 0:
+            longer, size = self.ngrams[len(context)], len(self.words)
+            first, stop = longer.keys.searchsorted([row * size, (row + 1) * size])
+            log_probs += self.ngrams[len(context) - 1].backoffs[row]
+            log_probs[longer.keys[first:stop] - row * size] = longer.log_probs[first:stop]
+        return log_probs
+
     def _find(self, words: tuple[int, ...]) -> int:
         """Return the row of an n-gram among those of its length, -1 where it was not seen."""
         row = words[0]

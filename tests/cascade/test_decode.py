@@ -60,6 +60,8 @@ def test_probabilities_add_up_to_1_after_any_context(sentences, order, data):
     assert (
         min(model.compute_log_prob(context, i) for i in next_words(model)) > -20
     )  # none is forbidden
+    one_by_one = [model.compute_log_prob(context, i) for i in range(len(model.words))]
+    np.testing.assert_allclose(model.compute_log_probs(context), one_by_one, rtol=1e-6)
 
 
 def test_a_bigram_by_hand():
@@ -196,6 +198,18 @@ def test_a_wide_beam_finds_the_best_of_all_texts(vocabulary, texts, seed):
     candidates = list_texts(vocabulary, longest=frames)
     best = max(candidates, key=lambda words: score_words(decoder, log_probs, words))
     assert decoder.decode(log_probs) == (" " if vocabulary.separator else "").join(best)
+
+
+@given(st.integers(0, 1000), st.integers(1, 6), st.floats(0.5, 4))
+def test_characters_that_the_beam_cannot_keep_need_not_be_tried(seed, beam, scale):
+    options = BeamOptions(beam=beam, lm_weight=1.5, word_score=0.5, threshold=6.0)
+    decoder = BeamDecoder(train_ngram(["你 好 吗", "你 好", "好 吗 吗"], 3), CHARACTERS, options)
+    generator = torch.Generator().manual_seed(seed)
+    log_probs = scale * torch.randn(20, len(CHARACTERS), generator=generator)
+    log_probs = log_probs.log_softmax(-1)
+    text = decoder.decode(log_probs)
+    decoder._keep_best = lambda prefixes, ranks: ranks  # tries all
+    assert decoder.decode(log_probs) == text
 
 
 ENGLISH = CtcVocabulary.make_english()
