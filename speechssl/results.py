@@ -88,38 +88,19 @@ class Row:
     seen: str = ""
 
     @classmethod
-    def from_interval(
-        cls,
-        interval: Interval,
-        task: str,
-        system: str,
-        encoder: str,
-        condition: str,
-        snr_db: float | None,
-        metric: str,
-        seed: int = 0,
-        card: str | Mapping[str, Any] = "",
-        snr_over: str = "",
-    ) -> Row:
-        """Make a row in percent from an interval of fractions."""
+    def from_interval(cls, interval: Interval, **facts: Any) -> Row:
+        """Make a row in percent from an interval of fractions. facts: the fields that the interval
+        does not give."""
         percent = interval.percent
         low, high = percent.ends
         return cls(
-            task=task,
-            system=system,
-            encoder=encoder,
-            condition=condition,
-            snr_db=snr_db,
-            metric=metric,
             value=percent.value,
             low=low,
             high=high,
             n=percent.n,
-            seed=seed,
-            card=card,
             drawn=percent.drawn,
             groups=percent.groups,
-            snr_over=snr_over,
+            **facts,
         )
 
     @property
@@ -404,13 +385,9 @@ def _print_value(value: Any, digits: int) -> str:
 
 
 def make_table(values: Any) -> Table:
-    """Make a table from `Table.values`. Raises KeyError, TypeError or ValueError for values of any
-    other form."""
-    columns = tuple(values["columns"])
+    """Make a table from `Table.values`."""
     rows = tuple(map(tuple, values["rows"]))
-    if any(len(row) != len(columns) for row in rows):
-        raise ValueError("not every row has as many values as there are columns")
-    return Table(values["title"], columns, rows, values.get("note", ""))
+    return Table(values["title"], tuple(values["columns"]), rows, values.get("note", ""))
 
 
 def format_markdown(tables: Iterable[Table]) -> str:
@@ -438,46 +415,31 @@ def make_metric_tables(rows: Iterable[Row]) -> dict[str, Table]:
     A cell with several seeds shows their mean, their number, and the range of their intervals.
     Systems come in order of appearance, conditions in that of `order_conditions`.
     """
-    import pandas
-
     rows = list({row.cell: row for row in rows}.values())
     conditions = order_conditions((row.full_condition, row.snr_db) for row in rows)
-    order = [name_condition(*condition) for condition in conditions]
-    long_table = pandas.DataFrame(
-        {
-            "metric": [row.metric for row in rows],
-            "system": [name_system(row.name, row.encoder) for row in rows],
-            "condition": [name_condition(row.full_condition, row.snr_db) for row in rows],
-            "n": [row.n for row in rows],
-            "row": rows,
-        }
-    )
     tables = {}
-    for metric, of_metric in long_table.groupby("metric", sort=False):
-        cells = of_metric.pivot_table(
-            values="row",
-            index="system",
-            columns="condition",
-            aggfunc=_format_cell,
-            fill_value="-",
-            sort=False,
-        )
-        cells = cells[[name for name in order if name in cells]]
+    for metric in dict.fromkeys(row.metric for row in rows):
+        systems: dict[str, list[Row]] = {}  # the rows of each system
+        for row in rows:
+            if row.metric == metric:
+                systems.setdefault(name_system(row.name, row.encoder), []).append(row)
+        measured = {
+            (r.full_condition, r.snr_db) for of_system in systems.values() for r in of_system
+        }
+        columns = [condition for condition in conditions if condition in measured]
         lines = []
-        for system, *line in cells.itertuples():
-            sizes = of_metric.n[of_metric.system == system]
-            smallest, largest = sizes.min(), sizes.max()
-            n = f"{smallest}" if smallest == largest else f"{smallest}-{largest}"
-            lines.append((system, n, *line))
-        tables[metric] = Table("", ("system", "n", *cells.columns), tuple(lines))
+        for system, of_system in systems.items():
+            sizes = [row.n for row in of_system]
+            smallest, largest = min(sizes), max(sizes)
+            line = [system, f"{smallest}" if smallest == largest else f"{smallest}-{largest}"]
+            for condition in columns:
+                seeds = [r for r in of_system if (r.full_condition, r.snr_db) == condition]
+                text = format_seeds(seeds)
+                line.append(f"{text} ({len(seeds)} seeds)" if len(seeds) > 1 else text)
+            lines.append(tuple(line))
+        names = [name_condition(*condition) for condition in columns]
+        tables[metric] = Table("", ("system", "n", *names), tuple(lines))
     return tables
-
-
-def _format_cell(rows: Iterable[Row]) -> str:
-    """Write the text of a cell from its rows, which differ in their seeds."""
-    rows = list(rows)
-    text = format_seeds(rows)
-    return f"{text} ({len(rows)} seeds)" if len(rows) > 1 else text
 
 
 def describe_seen(systems: Iterable[tuple[str, str]]) -> str:

@@ -639,21 +639,14 @@ def find_shared_groups(units: Mapping[K, BootstrapUnits]) -> dict[K, set[str]]:
     groups: dict[K, set[tuple[str, str]]] = {}  # by task, with the name of the units
     for task, task_units in units.items():
         groups[task] = {(task_units.name, label) for label in task_units.labels}
-    components: list[set[tuple[str, str]]] = []  # sets of groups that are drawn together
-    for task_groups in groups.values():
-        joined = set(task_groups)
-        separate = []
-        for component in components:
-            if component & task_groups:
-                joined |= component
-            else:
-                separate.append(component)
-        components = [*separate, joined]
     shared: dict[K, set[str]] = {}
     for task, task_groups in groups.items():
-        for component in components:
-            if component & task_groups:
-                shared[task] = {label for _, label in component}
+        together = set(task_groups)
+        for _ in groups:  # in every round it grows by the tasks that share a group with it
+            for other in groups.values():
+                if other & together:
+                    together |= other
+        shared[task] = {label for _, label in together}
     return shared
 
 

@@ -133,6 +133,7 @@ def add_readers(costs: Costs, folder: Path, o: Devices) -> list[str]:
                 condition=CONDITION,
                 snr_db=None,
                 metric=metric,
+                seed=0,
                 card="text devices",
             )
             rows.append(row)

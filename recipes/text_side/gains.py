@@ -50,8 +50,18 @@ def make_tables(o: Gains) -> list[Table]:
     rows = []
     for (task, arm), gain in scored.gains.items():
         if is_share(scored.metrics.get(task, "")):  # the mean of the tasks has no entry
-            cell = (task, HEAD, arm, CONDITION, None, GAIN)
-            rows.append(Row.from_interval(gain.interval, *cell, card=card))
+            row = Row.from_interval(
+                gain.interval,
+                task=task,
+                system=HEAD,
+                encoder=arm,
+                condition=CONDITION,
+                snr_db=None,
+                metric=GAIN,
+                seed=0,
+                card=card,
+            )
+            rows.append(row)
 
     def is_outdated(row: Row) -> bool:
         return row.metric == GAIN and row.card != card

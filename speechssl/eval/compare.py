@@ -96,14 +96,10 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     for folder in unique_folders.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
-            message = (
+            raise InputError(
                 f"{folder} has no scores of questions; give a folder that `speechssl evaluate` "
                 "wrote to"
             )
-            below = sorted({str(p.parents[2]) for p in folder.glob("**/scores/*/*.parquet")})
-            if below:
-                message += f": {' '.join(below)}"
-            raise InputError(message)
         scores += map(_read_scores, paths)
     names = list(dict.fromkeys(s.system for s in scores))
     for system in systems:

@@ -8,14 +8,15 @@ with the next recording. A recording that one system cannot encode is still enco
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from tqdm import tqdm
 
@@ -84,13 +85,10 @@ def encode_recordings(
     from speechssl.encoders.encoder import open_pool
 
     encoded = {job.name: Encoded(dict(job.store.features) if job.store else {}) for job in jobs}
+    names_left = {j.name: set(j.recordings) - encoded[j.name].features.keys() for j in jobs}
     missing: list[tuple[Recording, list[Job]]] = []
     for recording in recordings:
-        jobs_left = []
-        for job in jobs:
-            is_encoded = recording.name in encoded[job.name].features
-            if recording.name in job.recordings and not is_encoded:
-                jobs_left.append(job)
+        jobs_left = [job for job in jobs if recording.name in names_left[job.name]]
         if jobs_left:
             missing.append((recording, jobs_left))
 
@@ -159,32 +157,25 @@ class JsonStore:
     def __init__(self, path: Path, made_from: str) -> None:
         self.path, self.made_from = path, made_from
         self.features: dict[str, Any] = {}
-        self._complete_bytes = 0  # length of the complete lines
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        if not lines or lines[0] != _encode_line(made_from):
-            return
-        complete_lines = [line for line in lines if line.endswith(b"\n")]
-        self._complete_bytes = sum(map(len, complete_lines))
-        for line in complete_lines[1:]:
-            name, features = json.loads(line)
-            self.features[name] = deserialise(features)
+        self._first_line = _encode_line({"made_from": made_from})
+        content = path.read_bytes() if path.is_file() else b""
+        self._goes_on = content.startswith(self._first_line)
+        if self._goes_on:
+            complete_bytes = content.rindex(b"\n") + 1
+            os.truncate(path, complete_bytes)
+            for line in content[:complete_bytes].splitlines()[1:]:
+                name, features = json.loads(line)
+                self.features[name] = deserialise(features)
 
     def add(self, recording: str, features: Any) -> None:
         """Append the features of a recording."""
         content = _encode_line([recording, serialise(features)])
-        if not self._complete_bytes:
+        if not self._goes_on:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            content = _encode_line(self.made_from) + content
-        mode = "r+b" if self._complete_bytes else "wb"
-        with name_refused_file(self.path), self.path.open(mode) as file:
-            file.seek(self._complete_bytes)
-            file.truncate()
+            content = self._first_line + content
+        with name_refused_file(self.path), self.path.open("ab" if self._goes_on else "wb") as file:
             file.write(content)
-        self._complete_bytes += len(content)
-
-    def remove(self) -> None:
-        """Delete the file."""
-        self.path.unlink(missing_ok=True)
+        self._goes_on = True
 
 
 def _encode_line(value: Any) -> bytes:
@@ -192,53 +183,31 @@ def _encode_line(value: Any) -> bytes:
     return json.dumps(value).encode() + b"\n"
 
 
-def serialise(value: Any) -> Any:
-    """Turn features into values of JSON. Arrays, tuples and dicts become {"array": ...}, {"tuple":
-    ...} and {"dict": ...}; dataclasses and named tuples {"class": ..., "fields": ...}. Raises
-    TypeError for any other type."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        data = base64.b64encode(value.tobytes()).decode()
-        return {"array": [value.dtype.str, value.shape, data]}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, list):
-        return [serialise(part) for part in value]
-    if isinstance(value, dict):
-        return {"dict": [[serialise(key), serialise(part)] for key, part in value.items()]}
-    names = _list_fields(type(value))
-    if names:
-        parts = [serialise(getattr(value, name)) for name in names]
-        return {"class": [type(value).__module__, type(value).__qualname__], "fields": parts}
-    if isinstance(value, tuple):
-        return {"tuple": [serialise(part) for part in value]}
-    raise TypeError(f"features of the type {type(value).__name__}")
+def serialise(features: Any) -> list[Any]:
+    """Turn features into values of JSON: the module and name of their class, and what they hold."""
+    kind = type(features)
+    content = msgspec.to_builtins(features, enc_hook=_encode_array)
+    return [kind.__module__, kind.__qualname__, content]
 
 
-def deserialise(value: Any) -> Any:
-    """Make the features from what `serialise` returned. Raises ValueError for a class that is no
-    dataclass or named tuple of this package."""
-    if isinstance(value, list):
-        return [deserialise(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        kind, shape, data = value["array"]
-        array = np.frombuffer(base64.b64decode(data), kind).reshape(shape).copy()
-        return array if shape else array[()]
-    if "dict" in value:
-        return {deserialise(key): deserialise(part) for key, part in value["dict"]}
-    if "tuple" in value:
-        return tuple(deserialise(part) for part in value["tuple"])
-    module, name = value["class"]
-    is_ours = module.startswith("speechssl.")
-    feature_class: Any = getattr(import_module(module), name) if is_ours else None
-    if not _list_fields(feature_class):
+def deserialise(values: Sequence[Any]) -> Any:
+    """Make the features from what `serialise` returned. Raises ValueError for a class that is
+    neither of this package nor built in, ValidationError or TypeError for one without fields."""
+    module, name, content = values
+    if module != "builtins" and not module.startswith("speechssl."):
         raise ValueError(f"{module}.{name} holds no features")
-    return feature_class(*map(deserialise, value["fields"]))
+    kind = getattr(import_module(module), name)
+    return msgspec.convert(content, kind, dec_hook=_decode_array)
 
 
-def _list_fields(kind: Any) -> Sequence[str]:
-    """List the names of the fields of a dataclass or named tuple; () for other classes."""
-    if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind)]
-    return getattr(kind, "_fields", ())
+def _encode_array(value: np.ndarray | np.generic) -> Any:
+    """Turn an array, or one of numpy's numbers, into values of JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return [value.dtype.str, value.shape, base64.b64encode(value.tobytes()).decode()]
+
+
+def _decode_array(kind: type, value: Sequence[Any]) -> np.ndarray:
+    """Make the array from what `_encode_array` returned. kind: that of the field, an array."""
+    dtype, shape, data = value
+    return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()

@@ -42,7 +42,6 @@ from speechssl.eval.options import TEST, Robustness
 from speechssl.eval.predict import answer_questions, parse_predictions
 from speechssl.eval.score import count_word_errors, score_questions
 from speechssl.eval.spoken_qa import list_asked_passages
-from speechssl.metrics import word_error_rate
 from speechssl.options import PLAIN, TrainingOptions
 from speechssl.results import CASCADE
 from speechssl.stats import ItemScore, hide_voice
@@ -105,6 +104,23 @@ class GridTask(ABC):
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
         """Score features by the id of the item. An item without features counts as wrong (for wer:
         every word is missing)."""
+
+
+def score_words(
+    records: Sequence[Any],
+    groups: Sequence[str],
+    transcripts: Mapping[str, str],
+    voices: Sequence[str],
+) -> list[ItemScore]:
+    """Score the transcripts of passages or questions, by their ids: errors over words. groups,
+    voices: of each record, as `ItemScore` has them."""
+    errors = count_word_errors(records, transcripts)
+    scored = []
+    for record, group, edits, words, voice in zip(
+        records, groups, errors.errors, errors.words, voices, strict=True
+    ):
+        scored.append(ItemScore(record.id, group, float(edits), float(words), voice))
+    return scored
 
 
 def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
@@ -212,7 +228,6 @@ class RecognitionTask(GridTask):
 
     def __init__(self, folder: Path, corpus: Path, encoder: SpeechEncoder, o: Robustness) -> None:
         data = load_corpus(corpus, o.split)
-        self.language = data.language
         self.recogniser = CtcRecogniser.load(folder, encoder)
         self.training_voices = read_known_voices(corpus)
         questions = {q.id: q for q in data.questions}
@@ -233,20 +248,9 @@ class RecognitionTask(GridTask):
         )
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        transcripts = [features.get(q.id, "") for q in self.questions]
-        texts = [q.text for q in self.questions]
-        errors = word_error_rate(texts, transcripts, self.language)
-        scored = []
-        for q, edits, words in zip(self.questions, errors.errors, errors.words, strict=True):
-            item = ItemScore(
-                id=q.id,
-                group=q.passage,
-                numerator=float(edits),
-                denominator=float(words),
-                voice=hide_voice(q.speaker, self.training_voices),
-            )
-            scored.append(item)
-        return scored
+        groups = [q.passage for q in self.questions]
+        voices = [hide_voice(q.speaker, self.training_voices) for q in self.questions]
+        return score_words(self.questions, groups, features, voices)
 
 
 # ---- units
@@ -364,20 +368,10 @@ class TranscriptsTask(AnswersTask):
         self.card = recogniser | {"data": data, "passages": len(passages)}
 
     def score(self, features: Mapping[str, Any]) -> list[ItemScore]:
-        texts = {name: transcript.text for name, transcript in features.items()}
-        errors = count_word_errors(self.passages, texts)
+        transcripts = {name: transcript.text for name, transcript in features.items()}
         voices = find_voices(self.corpus)
-        scored = []
-        for p, edits, words in zip(self.passages, errors.errors, errors.words, strict=True):
-            item = ItemScore(
-                id=p.id,
-                group=p.id,
-                numerator=float(edits),
-                denominator=float(words),
-                voice=voices[p.id],
-            )
-            scored.append(item)
-        return scored
+        ids = [p.id for p in self.passages]
+        return score_words(self.passages, ids, transcripts, [voices[i] for i in ids])
 
 
 def make_qa_tasks(system: System, corpus: Corpus) -> list[GridTask]:

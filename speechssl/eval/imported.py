@@ -220,13 +220,13 @@ def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[st
                 "give its corpus and --split"
             )
         if name in answerable and value not in (None, ""):
-            try:
-                answers[name] = _parse_answer(value)
-            except (msgspec.ValidationError, ValueError) as error:
-                raise InputError(
-                    f"{file}: the answer of {name} is {value!r} ({error}); give a text, "
-                    "[start, end] in seconds, or an object with both"
-                ) from error
+            if isinstance(value, str):
+                value = {"text": value}
+            elif isinstance(value, list):
+                value = dict(zip(("start", "end"), value, strict=False))
+            remedy = "give a text, [start, end] in seconds, or an object with both"
+            answer = convert(value, Answer, f"{file}, the answer of {name}", remedy)
+            answers[name] = msgspec.structs.asdict(answer)
     return answers
 
 
@@ -237,22 +237,13 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
     start: float | None = None
     end: float | None = None
 
-
-def _parse_answer(value: Any) -> dict[str, Any]:
-    """Return text, start and end of an answer as the file has it. Raises ValidationError or
-    ValueError for a value that is no answer."""
-    if isinstance(value, str):
-        value = {"text": value}
-    elif isinstance(value, list):
-        start, end = value
-        value = {"start": start, "end": end}
-    answer = msgspec.convert(value, Answer)
-    has_one_time = (answer.start is None) != (answer.end is None)
-    if has_one_time or answer == Answer():
-        raise ValueError("something of it is missing")
-    if answer.start is not None and not 0 <= answer.start <= (answer.end or 0.0) < math.inf:
-        raise ValueError("it does not end after its start")
-    return msgspec.structs.asdict(answer)
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that is no answer."""
+        times = [time for time in (self.start, self.end) if time is not None]
+        if len(times) == 1 or (not times and self.text is None):
+            raise ValueError("something of it is missing")
+        if times and not 0 <= times[0] <= times[1] < math.inf:
+            raise ValueError("it does not end after its start")
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:

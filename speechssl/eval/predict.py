@@ -42,24 +42,16 @@ def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
         pq.write_table(table.replace_schema_metadata({CARD: text.encode()}), temporary)
 
 
-def read_items(path: Path, card_alone: bool = False) -> tuple[Rows, dict[str, Any]]:
-    """Read the rows (with card_alone none) and the card. Raises InputError for a file that is
-    missing or damaged."""
-    try:
-        with pq.ParquetFile(path) as file:
-            card = json.loads(file.schema_arrow.metadata[CARD])
-            if card_alone:
-                return [], card
-            return file.read(use_threads=False).to_pylist(), card
-    except (pa.ArrowException, OSError, KeyError, TypeError) as error:
-        raise InputError(
-            f"cannot read {path} ({str(error).splitlines()[0]}); delete it and evaluate again"
-        ) from error
+def read_items(path: Path) -> tuple[Rows, dict[str, Any]]:
+    """Read the rows and the card."""
+    with pq.ParquetFile(path) as file:
+        rows = file.read(use_threads=False).to_pylist()
+    return rows, read_card(path)
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Read the card alone. Raises InputError for a file that is missing or damaged."""
-    return read_items(path, card_alone=True)[1]
+    """Read the card alone."""
+    return dict(json.loads(pq.read_schema(path).metadata[CARD]))
 
 
 def is_current(path: Path, made_from: str) -> bool:
@@ -143,22 +135,15 @@ def describe_question(question: Question, features: Mapping[str, Any]) -> dict[s
 def check_names(systems: Sequence[Any], out: Path) -> None:
     """Raise InputError where different systems would share a folder of predictions in `out`, now or
     with an earlier evaluation."""
-    by_name: dict[str, Any] = {}
     for system in systems:
-        first = by_name.setdefault(system.name, system)
-        key = find_difference(first.card, system.card)
-        if key:
-            raise InputError(
-                f"two systems with another {key} would be called {system.name}; "
-                "evaluate them one by one into two folders"
-            )
-    for name, system in by_name.items():
-        for path in sorted((out / "predictions" / name).glob("*.parquet")):
-            old = read_card(path)["card"]
-            key = find_difference(old, system.card)
+        cards = [("this call", other.card) for other in systems if other.name == system.name]
+        for path in sorted((out / "predictions" / system.name).glob("*.parquet")):
+            cards.append((str(path), read_card(path)["card"]))
+        for where, card in cards:
+            key = find_difference(card, system.card)
             if key:
                 raise InputError(
-                    f"{path} was made by another {name}, with another {key} ({old.get(key)}); "
+                    f"{where} has a system {system.name} with another {key} ({card.get(key)}); "
                     "evaluate this one into another folder"
                 )
 

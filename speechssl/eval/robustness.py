@@ -201,7 +201,7 @@ def score_missing(
             "failed": {items[name].id: error for name, error in task_features.failed.items()},
         }
         write_items(path, [asdict(score) for score in task.score(features)], card)
-        store.remove()
+        store.path.unlink(missing_ok=True)
 
 
 def read_grid(

@@ -248,11 +248,13 @@ def measure_scores(
     return values
 
 
-def count_word_errors(passages: Sequence[Passage], transcripts: Mapping[str, str]) -> WordErrors:
-    """Count the word errors in the transcripts of passages, of which there must be one; every word
-    of a passage without a transcript is an error."""
-    hypotheses = [transcripts.get(p.id, "") for p in passages]
-    return word_error_rate([p.text for p in passages], hypotheses, passages[0].language)
+def count_word_errors(
+    records: Sequence[Passage | Question], transcripts: Mapping[str, str]
+) -> WordErrors:
+    """Count the word errors in the transcripts of passages or questions, by their ids; there must
+    be one. Every word of a record without a transcript is an error."""
+    hypotheses = [transcripts.get(r.id, "") for r in records]
+    return word_error_rate([r.text for r in records], hypotheses, records[0].language)
 
 
 def find_seen(data: str, corpus: Corpus, system: Any, parts: Sequence[Path]) -> str:

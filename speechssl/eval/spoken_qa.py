@@ -134,12 +134,12 @@ def evaluate_task(
     split = task.corpus.root / task.corpus.split
     data = hash_data(task.corpus.root, task.corpus.split)
     seen = {}
-    for system in all_systems:
-        seen[system.name] = find_seen(data, task.corpus, system, setup.parts)
-    for name, key in seen.items():
+    for system in {system.name: system for system in all_systems}.values():
+        key = find_seen(data, task.corpus, system, setup.parts)
+        seen[system.name] = key
         if key:
             warning = f"{SEEN[key].lower()}, {split}; it may score less on other data"
-            print(f"{name}: {warning}", file=sys.stderr)
+            print(f"{system.name}: {warning}", file=sys.stderr)
     rows: list[Row] = []
     for condition, systems in rounds:
         by_name = {system.name: system for system in systems}  # the options may name one twice
@@ -191,7 +191,7 @@ def encode_and_predict(
             "failed": system_features.failed,
         }
         write_items(path, rows, card)
-        store.remove()
+        store.path.unlink(missing_ok=True)
 
 
 def score_system(
@@ -204,9 +204,7 @@ def score_system(
     report_set_aside(predictions["failed"], f"{label} (their questions count as not answered)")
     scored = task.score(system, predictions)
     encoder = "" if "baseline" in system.card else setup.models
-    facts = {"encoder": encoder}
-    if seen:
-        facts["seen"] = seen
+    facts = {"encoder": encoder} | ({"seen": seen} if seen else {})
     out, corpus, seed = setup.out, task.corpus, setup.distorter.seed
     write_scores(out, system.name, condition, scored.lines, corpus, predictions, **facts)
     rows = []
@@ -223,8 +221,9 @@ def score_system(
             seed=seed,
             card=hash_json(dict(system.card)),
             snr_over=predictions.get("snr_over", ""),
+            seen=seen,
         )
-        rows.append(replace(row, seen=seen))
+        rows.append(row)
     return rows
 
 
@@ -251,13 +250,10 @@ def list_rounds(
 
 def check_answerable(corpus: Corpus) -> None:
     """Raise InputError where no question has an answer."""
-    split = corpus.root / corpus.split
-    if not corpus.questions:
-        raise InputError(f"{split} has no questions; add some to questions.jsonl")
     if not corpus.answerable:
         raise InputError(
-            f"no question of {split} has `answers` to compare with; mark some (text, or start and "
-            "end), or ask without scores by `speechssl answer`"
+            f"no question of {corpus.root / corpus.split} has `answers` to compare with; mark some "
+            "(text, or start and end), or ask without scores by `speechssl answer`"
         )
 
 
@@ -266,12 +262,10 @@ def find_recordings(corpus: Corpus, records: Iterable[Passage | Question]) -> li
     place of a path."""
     recordings = []
     for record in records:
-        path: Path | InputError
         try:
-            path = corpus.path(record)
+            recordings.append(Recording(record.id, corpus.path(record), record))
         except InputError as error:
-            path = error
-        recordings.append(Recording(record.id, path, record))
+            recordings.append(Recording(record.id, error, record))
     return recordings
 
 

@@ -7,7 +7,6 @@ plan `freeze_audio` draws the noise of the test sets, and `load_benchmarked` loa
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +38,7 @@ from speechssl.eval.conditions import (
     name_utterances,
     read_trained_noises,
 )
-from speechssl.options import parse_noise_folders
+from speechssl.options import parse_named, parse_noise_folders
 from speechssl.superb.data import FeatureCache, HeadSettings, Task, describe_encoder
 from speechssl.superb.options import ORDER, QBE, Data, Superb
 from speechssl.superb.tasks import TASKS
@@ -197,17 +196,11 @@ def name_encoders(texts: Sequence[str]) -> dict[str, str]:
     """Return where each encoder is loaded from, by name. texts: NAME=WHERE, or WHERE alone, of
     which the name is made (`_name_of_path`). Raises InputError for names that cannot be folders, or
     that two encoders have."""
-    by_name: dict[str, str] = {}
-    for text in texts:
-        name, equals, where = text.partition("=")
-        if not equals:
-            where, name = text, _name_of_path(Path(text))
-        can_be_folder = re.fullmatch(r"[^./\\][^/\\]*", name) is not None
-        if not can_be_folder or not where or name in by_name:
-            raise InputError(
-                f"--encoders {text} has no name of its own that can be a folder's; write NAME=WHERE"
-            )
-        by_name[name] = where
+    named = [text if "=" in text else f"{_name_of_path(Path(text))}={text}" for text in texts]
+    by_name = parse_named(named, "--encoders")
+    for name in by_name:
+        if name.startswith(".") or Path(name).name != name:
+            raise InputError(f"--encoders {name}=... names no folder; give it a plain name")
     return by_name
 
 
@@ -222,31 +215,33 @@ def _name_of_path(path: Path) -> str:
 def find_data(sets: Data) -> dict[str, Path]:
     """Find the folder of each task. Raises InputError for an unknown task, and for a folder that is
     missing or not given."""
-    with_folder = dict(text.split("=", 1) for text in sets.tasks if "=" in text)  # TASK=FOLDER
-    in_data = [text for text in sets.tasks if "=" not in text]  # tasks with a folder in --data
-    unknown = [task for task in (*with_folder, *in_data) if task not in (*ORDER, ALL)]
-    if unknown:
-        raise InputError(f"there is no task {unknown[0]!r}; choose from {', '.join(ORDER)}, or all")
+    where: dict[str, str] = {}  # "" for a task whose folder is in --data
+    for text in sets.tasks:
+        task, _, folder = text.partition("=")
+        where[task] = folder
+        if task not in (*ORDER, ALL):
+            raise InputError(f"there is no task {task!r}; choose from {', '.join(ORDER)}, or all")
     folders = {}
+    left_out = []
     for task in ORDER:
         candidates = []
-        if task in with_folder:
-            candidates = [Path(with_folder[task])]
-        elif sets.data and (task in in_data or ALL in in_data):
+        if where.get(task):
+            candidates = [Path(where[task])]
+        elif sets.data and (task in where or ALL in where):
             other_names = TASKS[task].also_called if task != QBE else ()
             candidates = [sets.data / name for name in (task, *other_names)]
         existing = [folder for folder in candidates if folder.is_dir()]
         if existing:
             folders[task] = existing[0]
-    missing = [task for task in (*with_folder, *in_data) if task not in (*folders, ALL)]
-    if missing or not folders:
-        task = missing[0] if missing else "any task"
+        else:
+            left_out.append(task)
+    missing = [task for task in where if task in left_out] or ([] if folders else ["any task"])
+    if missing:
         raise InputError(
-            f"there is no data for {task} in {with_folder.get(task, sets.data)}; prepare it, and "
-            "give --data the folder of all sets, or one set with TASK=FOLDER"
+            f"there is no data for {missing[0]} in {where.get(missing[0]) or sets.data}; prepare "
+            "it, and give --data the folder of all sets, or one set with TASK=FOLDER"
         )
-    left_out = [task for task in ORDER if task not in folders]
-    if ALL in in_data and left_out:
+    if ALL in where and left_out:
         names = ", ".join(left_out)
         tqdm.write(f"{sets.data} has no data for {names}; these are left out", file=sys.stderr)
     return folders

@@ -38,7 +38,7 @@ from speechssl.encoders.encoder import open_pool
 from speechssl.encoders.load import load_encoder
 from speechssl.errors import InputError
 from speechssl.eval.compare import Scores, read_results
-from speechssl.eval.predict import parse_predictions, read_items
+from speechssl.eval.predict import read_card, read_predictions
 from speechssl.eval.score import classify_answer
 from speechssl.report.listening import (
     Answers,
@@ -206,7 +206,7 @@ def write_report(o: Report) -> None:
         rows,
         read_artefacts(o.out),
         grid=grid,
-        tables=read_tables(o.tables),
+        tables=[make_table(read_json(path)) for path in o.tables],
         provenance=describe_machine(),
         synthetic=describe_seen((row.name, row.seen) for row in rows),
     )
@@ -281,8 +281,8 @@ def describe_speech(card: Mapping[str, Any], data: Corpus) -> str:
 
 def find_evaluated_split(out: Path) -> str:
     """Return the split of the scores in a folder; test where there are none, or several splits."""
-    splits = {read_items(path)[1].get("split") for path in out.glob("scores/*/*.parquet")}
-    return str(splits.pop()) if len(splits) == 1 else "test"
+    splits = {read_card(path)["split"] for path in out.glob("scores/*/*.parquet")}
+    return splits.pop() if len(splits) == 1 else "test"
 
 
 def describe_machine() -> dict[str, str]:
@@ -293,19 +293,6 @@ def describe_machine() -> dict[str, str]:
         "Versions": ", ".join(versions),
         "Date": date.today().isoformat(),
     }
-
-
-def read_tables(paths: Iterable[Path]) -> list[Table]:
-    """Read JSON tables. Raises InputError for a file that is no table."""
-    tables = []
-    for path in paths:
-        try:
-            tables.append(make_table(read_json(path)))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path} is not a table (an object with title, columns and rows); {error}"
-            ) from error
-    return tables
 
 
 def read_scores(out: Path) -> list[Scores]:
@@ -325,7 +312,7 @@ def read_answers(out: Path) -> list[tuple[Scores, Answers]]:
     `read_scores`. Those of multiple choice and retrieval are left out."""
     scored: list[tuple[Scores, Answers]] = []
     for score in read_scores(out):
-        predictions = parse_predictions(*read_items(find_predictions(score)))
+        predictions = read_predictions(find_predictions(score))
         if "answers" in predictions:
             scored.append((score, predictions))
     return scored

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,6 @@ DET_TICKS = (0.1, 0.5, 1, 2, 5, 10, 20, 40, 60, 80)  # percent
 
 
 @dataclass(frozen=True)
-class Head:
-    """A trained head has these values in its card."""
-
-    encoder: str
-    task: str
-    layer_weights: Sequence[float] = ()  # share of each hidden state, CNN output first; sum 1
-
-
-@dataclass(frozen=True)
 class Details:
     """Details are the data of figures about the test set: `HeadEvaluation.detail` of one head, such
     as {"confusion": ...}, {"det": ...} or {"layers": ...}."""
@@ -48,11 +39,10 @@ class Details:
 class Artefacts:
     """A run of SUPERB has heads and details beside its rows."""
 
-    heads: Sequence[Head] = ()
+    # encoder -> task -> the layer weights of each head: the share of each hidden state, CNN output
+    # first; sum 1
+    weights: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = field(default_factory=dict)
     details: Sequence[Details] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.heads or self.details)
 
     def list_details(self, task: str) -> list[Details]:
         """List the details of a task."""
@@ -65,13 +55,14 @@ def read_artefacts(out: Path) -> Artefacts:
     out: the folder of `superb run`, with heads/<encoder>/<task>/[fold-<k>/]seed-<n>/card.json and
     details/<encoder>/<task>.json.
     """
-    heads = []
+    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
     for path in sorted(out.glob("heads/*/*/**/seed-*/card.json")):
-        card = read_json(path)
         _, encoder, task, *_ = path.relative_to(out).parts
-        heads.append(Head(encoder, task, card.get("layer_weights", ())))
+        of_head = read_json(path).get("layer_weights", ())
+        if len(of_head) > 1:
+            weights.setdefault(encoder, {}).setdefault(task, []).append(of_head)
     details = [Details(**read_json(path)) for path in sorted(out.glob("details/*/*.json"))]
-    return Artefacts(heads, details)
+    return Artefacts(weights, details)
 
 
 # ---- layers
@@ -81,12 +72,7 @@ def draw_layers(artefacts: Artefacts, slots: Mapping[str, int]) -> Drawing | Non
     """Draw the layer weights, as means over seeds: a panel for each encoder, with a row for each
     task and a column for each hidden state (CNN output first). QbE, which has no weights, has a
     mark at the best layer on dev."""
-    # encoder -> task -> the weights of each head
-    weights: dict[str, dict[str, list[Sequence[float]]]] = {}
-    for head in artefacts.heads:
-        if len(head.layer_weights) > 1:
-            by_task = weights.setdefault(head.encoder, {})
-            by_task.setdefault(head.task, []).append(head.layer_weights)
+    weights = {encoder: dict(by_task) for encoder, by_task in artefacts.weights.items()}
     for details in artefacts.list_details("qbe"):
         if details.encoder in weights:
             # `_write_weight` prints infinity as a mark and NaN as nothing

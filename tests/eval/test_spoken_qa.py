@@ -362,7 +362,7 @@ def test_a_name_is_no_path_and_not_that_of_an_evaluated_system(import_and_score,
     [
         ({}, "mine.json holds no answers"),
         ({"x": "boat"}, "the question x"),
-        ({"a": 3}, "the answer of a is 3"),
+        ({"a": 3}, "the answer of a: the record is a whole number"),
         ({"a": [2.0, 1.0]}, "the answer of a"),
         ({"a": {"text": "boat", "start": 1.0}}, "the answer of a"),
         ({"a": [500.0, 1000.0], "b": [1000.0, 1500.0]}, "2 of 2 .*milliseconds"),
