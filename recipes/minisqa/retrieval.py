@@ -370,6 +370,7 @@ def evaluate_retrieval(o: Retrieval) -> list[dict[str, Any]]:
         conditions = [parse_condition(c) for c in o.conditions]
         folder = model_folder(o.models)
         data = take_first_passages(load_corpus(o.corpus, o.split), o.passages)
+        spoken_qa.check_answerable(data)
         retrievers = load_retrievers(folder, o.systems, o.text_encoder, o.bf16, data.language)
         setup = spoken_qa.make_setup(o, spoken_qa.name_models(folder), folder)
         spoken_qa.append_results(o.out, rank_passages(retrievers, data, conditions, setup))
@@ -383,9 +384,8 @@ def rank_passages(
     conditions: Sequence[Condition],
     setup: spoken_qa.Setup,
 ) -> list[Row]:
-    """Make the rankings that are not in the output yet, and return the rows of all. Raises
-    InputError for a corpus without questions."""
-    rounds = spoken_qa.list_rounds(systems, corpus, conditions, setup.distorter)
+    """Make the rankings that are not in the output yet, and return the rows of all."""
+    rounds = spoken_qa.list_rounds(systems, conditions, setup.distorter)
     return spoken_qa.evaluate_task(RetrievalTask(corpus), rounds, setup)
 
 

@@ -25,11 +25,9 @@ from speechssl.eval.options import Metric
 from speechssl.eval.predict import read_items
 from speechssl.results import describe_seen, name_system
 from speechssl.stats import (
-    BootstrapUnits,
     Estimate,
     ItemScore,
     combine_estimates,
-    find_common_units,
     holm,
     resample_cells,
 )
@@ -161,7 +159,6 @@ class Comparison:
     scores: tuple[Scores, ...]
     # estimates of the metric and of WER, drawn together, by system, condition and metric
     estimates: Mapping[tuple[str, ConditionAtSnr, str], Estimate]
-    units: BootstrapUnits  # the units that the bootstrap draws
     without_metric: tuple[str, ...] = ()  # systems that are left out, for they lack the metric
 
     @property
@@ -279,13 +276,11 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
             error_rate = float(match[1])
         return scores.has_transcripts, is_reference(name), error_rate, name
 
-    _, units = find_common_units(cells, PASSAGE)
     return Comparison(
         corpus=on_shared[0].corpus,
         metric=metric,
         scores=tuple(sorted(on_shared, key=sort_key)),
         estimates=resample_cells(cells, seed, unit=PASSAGE),
-        units=units,
         without_metric=tuple(dict.fromkeys(s.system for s in results if s.system not in compared)),
     )
 

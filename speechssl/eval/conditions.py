@@ -8,7 +8,6 @@ alone.
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -72,9 +71,7 @@ def _expand_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
     try:
         return [parse_condition(text)]
     except InputError:
-        last_step = text.rpartition("+")[2]
-        has_number = re.search(r"@[^/@]+$", last_step)  # such as "@5"; then the fault is another
-        if has_number or not snrs:
+        if not snrs:
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 

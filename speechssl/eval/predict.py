@@ -119,13 +119,10 @@ def answer_questions(
 def describe_question(question: Question, features: Mapping[str, Any]) -> dict[str, Any]:
     """Make the first columns of a question's row: the ids of question and passage, and the
     transcripts of both, which are None without a recogniser."""
-    from speechssl.cascade.data import Transcript  # loads torch, which reports do not need
-
     row: dict[str, Any] = {"id": question.id, "passage": question.passage}
     for name, record in (("question", question.id), ("passage", question.passage)):
-        transcript = features.get(record)
-        text = transcript.text if isinstance(transcript, Transcript) else None
-        row[f"{name}_transcript"] = text
+        # of the features only a `Transcript` has a text
+        row[f"{name}_transcript"] = getattr(features.get(record), "text", None)
     return row
 
 

@@ -228,14 +228,13 @@ def score_system(
 
 
 def list_rounds(
-    systems: Sequence[Any], corpus: Corpus, conditions: Sequence[Condition], distorter: Distorter
+    systems: Sequence[Any], conditions: Sequence[Condition], distorter: Distorter
 ) -> list[tuple[Condition, list[Any]]]:
     """List the systems of every condition; those that read text have clean speech alone.
 
-    Raises InputError where no question has an answer, where all systems read text and no condition
-    is clean, and for the conditions that `check_conditions` refuses.
+    Raises InputError where all systems read text and no condition is clean, and for the conditions
+    that `check_conditions` refuses.
     """
-    check_answerable(corpus)
     check_conditions(conditions, distorter)
     rounds = []
     for condition in conditions:
@@ -350,7 +349,7 @@ def evaluate(
     """Evaluate systems under conditions and return the rows of results. Raises InputError as
     `list_rounds` does."""
     task = SpokenQa(corpus)
-    rounds = list_rounds(systems, corpus, conditions, setup.distorter)
+    rounds = list_rounds(systems, conditions, setup.distorter)
     if any(s.needs_audio for s in systems):
         task.warn_of_gaps(systems)
     return evaluate_task(task, rounds, setup)
@@ -381,7 +380,7 @@ class SpokenQa(Task):
         return names - self.text_only.keys() if _has_recogniser(system) else names
 
     def predict(self, system: System, features: Mapping[str, Any], where: str) -> Rows:
-        if isinstance(system, CascadeSystem) and _has_recogniser(system):
+        if _has_recogniser(system):
             written = {}
             for name, question in self.text_only.items():
                 written[name] = split_into_words(question.text, question.language)
@@ -403,8 +402,6 @@ class SpokenQa(Task):
                 "written, other systems cannot be asked",
                 file=sys.stderr,
             )
-        if not any(a.text.strip() for q in corpus.answerable for a in q.answers):
-            print("no answer has a text, which F1 and EM need", file=sys.stderr)
         if any(a.start is not None for q in corpus.answerable for a in q.answers):
             return
         message = "no answer has times, which FF1 and AOS need; `speechssl align` finds them"

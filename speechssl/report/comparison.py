@@ -167,9 +167,9 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
         title = compared.error_rate
     elif compared.without_metric:
         left_out = f" Left out, for they have none: {', '.join(compared.without_metric)}."
-    units = describe_units(compared, metric)
+    units, draws_enough = describe_units(compared, metric)
     note = f"Percent, {items}.{left_out} "
-    if draws_enough(compared, metric):
+    if draws_enough:
         note += (
             f"95 % intervals draw {units} for all systems together (those of `evaluate` are drawn "
             "anew and may differ in the last digits)."
@@ -182,7 +182,7 @@ def make_score_table(compared: Comparison, metric: str) -> Table:
 def make_paired_table(compilation: Compilation) -> Table:
     """Make a table of paired differences, with a row for each test."""
     compared, tests = compilation.compared, compilation.tests
-    units = describe_units(compared, compared.metric)
+    units, draws_enough = describe_units(compared, compared.metric)
     rows = []
     for test in tests:
         condition = name_condition(*test.condition)
@@ -190,7 +190,7 @@ def make_paired_table(compilation: Compilation) -> Table:
         p_value, adjusted = f"{test.difference.p_value:.4f}", f"{test.p_holm:.4f}"
         rows.append((test.first, test.second, condition, difference, p_value, adjusted))
     intervals = ""
-    if draws_enough(compared, compared.metric):
+    if draws_enough:
         intervals = f", with 95 % intervals by a paired bootstrap that draws {units}"
     note = (
         f"Points of the first over the second on the same questions{intervals}; p by changing the "
@@ -238,18 +238,14 @@ def name_family(crossing: Crossing) -> str:
     return FAMILIES.get(crossing.family, crossing.family)
 
 
-def describe_units(compared: Comparison, metric: str) -> str:
-    """Describe the units that the intervals of a metric draw, such as "8 voices × askers"."""
+def describe_units(compared: Comparison, metric: str) -> tuple[str, bool]:
+    """Describe the units that all intervals of a metric draw, such as "8 voices × askers", and say
+    whether they are enough for intervals."""
     for (_, _, name), estimate in compared.estimates.items():
         if name == metric:
-            return describe_range([estimate.groups], estimate.unit)
-    return ""
-
-
-def draws_enough(compared: Comparison, metric: str) -> bool:
-    """Return whether there are units enough for intervals of a metric."""
-    estimates = compared.estimates.items()
-    return all(e.groups >= FEWEST for (_, _, name), e in estimates if name == metric)
+            units = describe_range([estimate.groups], estimate.unit)
+            return units, estimate.groups >= FEWEST
+    return "", True
 
 
 # ---- compare.json
@@ -268,7 +264,7 @@ def serialise_compilation(compilation: Compilation) -> dict[str, Any]:
         "seen": {s.system: s.card["seen"] for s in compared.scores if s.card.get("seen")},
         "metric": compared.metric,
         "error_rate": compared.error_rate,
-        "drawn": compared.units.text,
+        "drawn": next(iter(compared.estimates.values())).unit,
         "cells": cells,
         "tests": list(map(_serialise_test, compilation.tests)),
         "crossings": list(map(_serialise_crossing, compilation.crossings)),

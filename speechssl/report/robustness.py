@@ -92,7 +92,9 @@ def draw_losses(title: str, panels: Mapping[str, pd.DataFrame], metric_unit: str
     """Draw a matrix of encoders and conditions for each panel: the score is written in the cell,
     and its colour shows the loss against the encoder's own clean speech, on one scale for all
     panels. metric_unit: that of all panels. None where no noise was measured."""
-    all_scores = pd.concat(panels.values()) if panels else pd.DataFrame({"condition": []})
+    if not panels:
+        return None
+    all_scores = pd.concat(panels.values())
     if (all_scores.condition == "clean").all():
         return None
     darkest = max(LEAST_SCALE[metric_unit], all_scores.loss.max())
