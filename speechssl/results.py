@@ -374,7 +374,7 @@ class Table:
     @property
     def values(self) -> dict[str, Any]:
         """Return the table as JSON has it; `make_table` reads it."""
-        return {"title": self.title, "columns": self.columns, "rows": self.rows, "note": self.note}
+        return asdict(self)
 
 
 def _print_value(value: Any, digits: int) -> str:

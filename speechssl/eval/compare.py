@@ -336,7 +336,7 @@ def _count_word_errors(scores: Scores) -> list[ItemScore]:
 # ---- paired tests
 
 
-@dataclass(frozen=True)
+@dataclass
 class PairedTest:
     """A paired test compares two systems in one condition."""
 
@@ -383,10 +383,7 @@ def make_paired_tests(
                 f"{' and '.join(pair)} were not scored in one condition of a corpus; the systems "
                 f"are {systems}"
             )
-    adjusted = iter(holm([t.difference.p_value for t in all_tests]))  # in the order of the tests
-    adjusted_tests = []
-    for tests in by_corpus:
-        adjusted_tests.append(
-            [replace(t, p_holm=next(adjusted), family=len(all_tests)) for t in tests]
-        )
-    return adjusted_tests
+    adjusted = holm([t.difference.p_value for t in all_tests])
+    for test, p_value in zip(all_tests, adjusted, strict=True):
+        test.p_holm, test.family = p_value, len(all_tests)
+    return by_corpus

@@ -126,8 +126,6 @@ def score_words(
 def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
     """Draw `o.recordings` of the items (None: all) by the seed and their ids, and return them in
     their order."""
-    if o.recordings is None or o.recordings >= len(items):
-        return list(items)
     order = sorted(range(len(items)), key=lambda i: hash_json([o.seed, items[i].id]))
     return [items[i] for i in sorted(order[: o.recordings])]
 

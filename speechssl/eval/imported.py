@@ -205,11 +205,12 @@ def _read_voicebench(file: Path, corpus: Corpus) -> dict[str, str]:
 def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[str, Any]]:
     """Return text, start and end for every answerable question that is answered. values: the
     content of the file, by question."""
-    if not isinstance(values, dict) or not values:
-        raise InputError(
-            f"{file} holds no answers; write a JSON object of question id -> answer, as SQuAD's "
-            "scorer takes it"
-        )
+    values = convert(
+        values,
+        dict[str, Any],
+        file,
+        "write a JSON object of question id -> answer, as SQuAD's scorer takes it",
+    )
     ids = {q.id for q in corpus.questions}
     answerable = {q.id for q in corpus.answerable}
     answers = {}

@@ -237,8 +237,3 @@ class Robustness:
     seed: Whole = option(0, "seed of noise, heads, choice of recordings and bootstrap")
     device: str = option("auto", DEVICE)
     workers: Count = option(2, "number of threads")
-
-    def __post_init__(self) -> None:
-        """Raise InputError where no noise is named."""
-        if not (self.noise.seen or self.noise.unseen):
-            raise InputError("the grid has no noise; name a condition with --seen or --unseen")

@@ -232,25 +232,25 @@ def add_corpus(results: Results, o: Report, corpus: Path) -> Results:
         "Made by": card.get("made_by", "").replace(" OUT ", f" {corpus} "),
     }
     published = make_published_tables([f"{card.get('corpus')} {split}"])
-    results = replace(
-        results,
-        tables=[*results.tables, *published],
-        provenance={**facts, **results.provenance},
-        synthetic=f"{read_synthetic_note(corpus)} {results.synthetic}".strip(),
-    )
     scores = [score for score in read_scores(o.out) if score.card.get("data") == manifest_hash]
     places = [(condition.short, condition.snr_db) for condition in choose_conditions(results.rows)]
     opening = write_opening(scores, places, describe_speech(card, data))
-    results = replace(results, opening=opening)
     scored = read_answers(o.out)
-    if not scored:
-        return results
     for score, _ in scored:
         if score.card["data"] != manifest_hash:
             raise InputError(
                 f"{score.path} and its answers were not made on {corpus / split}; name the corpus "
                 "and split of `speechssl evaluate`"
             )
+    results = replace(
+        results,
+        tables=[*results.tables, *published],
+        provenance={**facts, **results.provenance},
+        synthetic=f"{read_synthetic_note(corpus)} {results.synthetic}".strip(),
+        opening=opening,
+    )
+    if not scored:
+        return results
     examples, note = draw_examples(o, data, scored, results.rows)
     anchors = {(e.id, e.condition): f"example-{i}" for i, e in enumerate(examples, 1)}
     predictions = list_predictions(scored, data, anchors)

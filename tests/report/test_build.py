@@ -188,10 +188,8 @@ def test_units_are_shown_only_of_the_models_that_made_the_predictions(capsys):
     [
         ({"conditions": ("pink@5",)}, "has no answers in pink@5"),
         ({"differ": ("dual", "nobody")}, "has no answers of nobody"),
-        ({"differ": ("dual", "cascade-x"), "corpus": None}, "give the prepared corpus"),
     ],
 )
 def test_reports_that_cannot_be_written_are_refused(folder, options, expected):
     corpus, out = folder
-    options = {"corpus": corpus} | options
-    refused(expected, lambda: write_report(Report(out=out, examples=1, **options)))
+    refused(expected, lambda: write_report(Report(out=out, corpus=corpus, examples=1, **options)))
