@@ -561,7 +561,7 @@ class ItemScore:
     id: str
     group: str  # the next larger unit than the item (of a question its passage), or the item itself
     numerator: float  # accuracy: 1 where right; word error rate: errors
-    denominator: float  # accuracy: 1; word error rate: words of the reference
+    denominator: float = 1.0  # accuracy: 1; word error rate: words of the reference
     voice: str = ""  # the speaker; "" where that is not known, or training heard the voice
     asker: str = ""  # the voice of the question; "" as in voice, and where nobody asks
 

@@ -257,7 +257,6 @@ def _compare_corpus(results: Sequence[Scores], metric: str, common: bool, seed: 
                 id=i,
                 group=line["passage"],
                 numerator=float(line[metric]),
-                denominator=1.0,
                 voice=line.get("voice", ""),
                 asker=line.get("asker", ""),
             )

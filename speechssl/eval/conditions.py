@@ -51,7 +51,7 @@ class Setting:
     @property
     def file(self) -> str:
         """Return the label as the name of a file: "unseen-kitchen-5-dB"."""
-        return self.label.replace(" ", "-").replace("/", "-")
+        return self.label.replace(" ", "-")
 
 
 def list_settings(

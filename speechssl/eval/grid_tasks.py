@@ -177,7 +177,6 @@ class HeadTask(GridTask):
                 id=utterance.id,
                 group=utterance.id,
                 numerator=float(is_right),
-                denominator=1.0,
                 voice="".join(names),  # one name, or none where training knows the speaker
             )
             scored.append(item)
@@ -342,7 +341,6 @@ class AnswersTask(GridTask):
                     id=s.id,
                     group=s.passage,
                     numerator=s.ff1,
-                    denominator=1.0,
                     voice=voices[s.passage],
                     asker=voices[s.id],
                 )

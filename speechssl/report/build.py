@@ -419,7 +419,7 @@ def choose_conditions(rows: Sequence[Row]) -> list[Condition]:
 def load_unit_extractor(models: str, predictions: Sequence[Answers]) -> UnitExtractor | None:
     """Load the unit extractor of the folder of models. Return None where none of the predictions is
     made from units and, with a warning on stderr, where all were made with other units."""
-    cards = [p["card"] for p in predictions if "codebook" in p.get("card", {})]
+    cards = [p["card"] for p in predictions if "codebook" in p["card"]]
     if not cards:
         return None
     folder = model_folder(models)
@@ -530,7 +530,7 @@ class ExampleMaker:
             pieces = None
             if transcript is not None:
                 pieces = cut_at(transcript, answer["text"] or "", middle(regions))
-            ff1 = score.lines.get(question.id, {}).get("ff1")
+            ff1 = score.lines[question.id]["ff1"]
             percent = None if ff1 is None else 100 * ff1
             lanes.append(Lane(score.system, regions, pieces, percent, answer["confidence"]))
         return lanes

@@ -44,6 +44,9 @@ class Artefacts:
     weights: Mapping[str, Mapping[str, Sequence[Sequence[float]]]] = field(default_factory=dict)
     details: Sequence[Details] = ()
 
+    def __bool__(self) -> bool:
+        return bool(self.weights or self.details)
+
     def list_details(self, task: str) -> list[Details]:
         """List the details of a task."""
         return [d for d in self.details if d.task == task]
