@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from rapidfuzz.distance import Levenshtein
@@ -64,6 +64,7 @@ from speechssl.units.features import UnitExtractor, make_extractor
 from speechssl.units.options import SHARD
 from speechssl.units.storage import load_units
 
+T = TypeVar("T", bound=Any)  # an utterance, a question or a recording
 # learning rates of a classification head; the best on dev is kept
 HEAD_LEARNING_RATES = (1e-4, 1e-3, 1e-2, 1e-1)
 RECOGNISER = CtcOptions(
@@ -123,11 +124,11 @@ def score_words(
     return scored
 
 
-def draw_items(items: Sequence[Item], o: Robustness) -> list[Item]:
-    """Draw `o.recordings` of the items (None: all) by the seed and their ids, and return them in
-    their order."""
-    order = sorted(range(len(items)), key=lambda i: hash_json([o.seed, items[i].id]))
-    return [items[i] for i in sorted(order[: o.recordings])]
+def draw_recordings(recordings: Sequence[T], o: Robustness) -> list[T]:
+    """Draw `o.recordings` of these (None: all) by the seed and their ids, and return them in their
+    order."""
+    order = sorted(range(len(recordings)), key=lambda i: hash_json([o.seed, recordings[i].id]))
+    return [recordings[i] for i in sorted(order[: o.recordings])]
 
 
 # ---- heads
@@ -145,9 +146,8 @@ class HeadTask(GridTask):
     ) -> None:
         self.name = data.task
         self.data, self.encoder, self.head = data, encoder, head
-        utterances = {u.id: u for u in data.splits[o.split]}
-        self.items = draw_items([Item(u.id, data.path(u)) for u in utterances.values()], o)
-        self.utterances = [utterances[item.id] for item in self.items]
+        self.utterances = draw_recordings(data.splits[o.split], o)
+        self.items = [Item(u.id, data.path(u)) for u in self.utterances]
         self.card = {
             "task": data.task,
             "weights": head.weights_hash,
@@ -227,9 +227,8 @@ class RecognitionTask(GridTask):
         data = load_corpus(corpus, o.split)
         self.recogniser = CtcRecogniser.load(folder, encoder)
         self.training_voices = read_known_voices(corpus)
-        questions = {q.id: q for q in data.questions}
-        self.items = draw_items([Item(q.id, corpus / q.audio) for q in data.questions], o)
-        self.questions = [questions[item.id] for item in self.items]
+        self.questions = draw_recordings(data.questions, o)
+        self.items = [Item(q.id, corpus / q.audio) for q in self.questions]
         self.card = {
             "task": "asr",
             "weights": read_json(folder / "card.json")["weights"],
@@ -270,12 +269,11 @@ class UnitsTask(GridTask):
 
     def __init__(self, extractor: UnitExtractor, source: Path, out: Path, o: Robustness) -> None:
         split = o.split if any(source.glob("*/passages.jsonl")) else None
-        recordings = {r.id: r for r in list_recordings(source, split)}
-        chosen = draw_items([Item(r.id, r.path) for r in recordings.values()], o)
+        drawn = draw_recordings(list_recordings(source, split), o)
         facts = {"drawn": [o.recordings, o.seed]} | describe_split(source, split, None)
         extracted = extract_corpus(
             ShardMaker(extractor, out, SHARD),
-            [recordings[item.id] for item in chosen],
+            drawn,
             LocalEngine(o.workers),
             facts,
         )
@@ -283,7 +281,7 @@ class UnitsTask(GridTask):
         self.extractor = extractor
         self.clean = load_units(out)
         self.voices = {} if split is None else find_voices(load_corpus(source, split))
-        self.items = [item for item in chosen if item.id in self.clean]
+        self.items = [Item(r.id, r.path) for r in drawn if r.id in self.clean]
         units = [[i, self.clean[i].units.tolist()] for i in sorted(self.clean)]
         self.card = {"task": "units", **extractor.card, "clean": hash_json(units)}
 
