@@ -90,8 +90,7 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     or they are damaged.
     """
     scores: list[Scores] = []
-    unique_folders = {folder.resolve(): folder for folder in folders}
-    for folder in unique_folders.values():
+    for folder in folders:
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
             raise InputError(

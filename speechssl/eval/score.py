@@ -237,15 +237,24 @@ def measure_scores(
         if measured:
             units = choose_groups(corpus, [s.passage for s in measured], [s.id for s in measured])
             values[metric] = estimate_mean([getattr(s, metric) for s in measured], units, seed)
-    passage_ids = {s.passage for s in scored}
-    passages = [p for p in corpus.passages.values() if p.id in passage_ids and p.text]
-    has_rules = bool(passages) and find_primary_tag(passages[0].language) not in ANSWERS_ONLY
-    if transcripts and has_rules:
+    passages = _list_referenced_passages(scored, corpus)
+    if transcripts and passages:
         errors = count_word_errors(passages, transcripts)
         units = choose_groups(corpus, [p.id for p in passages])
         rate = estimate_ratio(errors.errors, errors.words, units, seed)
         values[name_error_metric(passages[0].language)] = rate
     return values
+
+
+def _list_referenced_passages(scored: Sequence[Any], corpus: Corpus) -> list[Passage]:
+    """List the passages of scored questions whose word errors can be counted: they have a text, in
+    a language with text rules."""
+    ids = {s.passage for s in scored}
+    passages = []
+    for p in corpus.passages.values():
+        if p.id in ids and p.text and find_primary_tag(p.language) not in ANSWERS_ONLY:
+            passages.append(p)
+    return passages
 
 
 def count_word_errors(
@@ -388,13 +397,9 @@ def _collect_passage_facts(
     transcripts.
     """
     voices = find_voices(corpus)
-    passages = []
-    if transcripts:
-        for p in corpus.passages.values():
-            if p.text and find_primary_tag(p.language) not in ANSWERS_ONLY:
-                passages.append(p)
+    passages = _list_referenced_passages(scored, corpus)
     counts: dict[str, tuple[int, int]] = {}
-    if passages:
+    if transcripts and passages:
         errors = count_word_errors(passages, transcripts)
         for p, n_errors, n_words in zip(passages, errors.errors, errors.words, strict=True):
             counts[p.id] = int(n_errors), int(n_words)

@@ -115,7 +115,7 @@ def test_a_finished_condition_is_not_encoded_again(corpus, tmp_path):
     again = FixedScores()
     assert rank_passages([again], corpus, tmp_path / "out")
     assert not again.encoded
-    message = r"made by another tfidf-units, with another dual \(a\)"
+    message = r"has a system tfidf-units with another dual \(a\)"
     refused(message, rank_passages, [FixedScores(dual="b")], corpus, tmp_path / "out", ["pink@10"])
 
 
