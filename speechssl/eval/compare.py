@@ -90,7 +90,7 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     or they are damaged.
     """
     scores: list[Scores] = []
-    for folder in folders:
+    for folder in dict.fromkeys(folders):
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
             raise InputError(

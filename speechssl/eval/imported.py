@@ -223,8 +223,8 @@ def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[st
         if name in answerable and value not in (None, ""):
             if isinstance(value, str):
                 value = {"text": value}
-            elif isinstance(value, list):
-                value = dict(zip(("start", "end"), value, strict=False))
+            elif isinstance(value, list) and len(value) == 2:
+                value = {"start": value[0], "end": value[1]}
             remedy = "give a text, [start, end] in seconds, or an object with both"
             answer = convert(value, Answer, f"{file}, the answer of {name}", remedy)
             answers[name] = msgspec.structs.asdict(answer)
