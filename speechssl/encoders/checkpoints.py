@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,10 @@ FAIRSEQ = (
     (LAYER + "feed_forward.intermediate_dense", LAYER + "fc1"),
     (LAYER + "feed_forward.output_dense", LAYER + "fc2"),
 )
-# Norms of the front end: one group norm after the first convolution, or a layer norm after each.
+# Norms of the front end: a layer norm after each convolution, or one group norm after the first.
 FAIRSEQ_NORMS = {
-    "group": (CONV + "0.layer_norm", CONV + "0.2"),
     "layer": (CONV + "{n}.layer_norm", CONV + "{n}.2.1"),
+    "group": (CONV + "0.layer_norm", CONV + "0.2"),
 }
 WEIGHT_NORM = (
     ("parametrizations.weight.original0", "weight_g"),
@@ -81,28 +81,33 @@ def is_extra(name: str) -> bool:
 
 
 def rename(
-    state: Mapping[str, torch.Tensor], kind: str, norm: str, inverse: bool = False
+    state: Mapping[str, torch.Tensor], kind: str, norm: str | None = None
 ) -> dict[str, torch.Tensor]:
-    """Rename the weights of a library (`kind`) to Hugging Face's names, or back (`inverse`). Other
-    names stay. norm: of the front end, group or layer."""
-    rows = TORCHAUDIO if kind == "torchaudio" else (*FAIRSEQ, FAIRSEQ_NORMS[norm])
+    """Rename the weights of a library (`kind`) to Hugging Face's names. Other names stay.
+
+    norm: rename Hugging Face's weights to the names of `kind` instead; the norm of their front end,
+    group or layer.
+    """
+    rows = TORCHAUDIO
+    if kind == "fairseq":
+        rows = (*FAIRSEQ, *([FAIRSEQ_NORMS[norm]] if norm else FAIRSEQ_NORMS.values()))
     patterns = []
     for hugging_face, other in rows:
-        old, new = (hugging_face, other) if inverse else (other, hugging_face)
+        old, new = (hugging_face, other) if norm else (other, hugging_face)
         # encoder.layers.{n}.fc1 -> the pattern of encoder.layers.3.fc1.weight
         pattern = re.escape(old).replace(r"\{n\}", r"(?P<n>\d+)") + r"(?P<rest>\..+|)"
         patterns.append((re.compile(pattern), new))
     renamed: dict[str, torch.Tensor] = {}
     for name, tensor in state.items():
-        for parametrised, original in WEIGHT_NORM:
-            name = name.replace(parametrised, original)
         for expression, new in patterns:
             match = expression.fullmatch(name)
             if match:
                 name = new.format(**match.groupdict()) + match["rest"]
                 break
-        if not (inverse and kind == "fairseq"):
-            for parametrised, original in WEIGHT_NORM:
+        for parametrised, original in WEIGHT_NORM:
+            if norm and kind == "fairseq":
+                name = name.replace(parametrised, original)
+            else:
                 name = name.replace(original, parametrised)
         renamed[name] = tensor
     return renamed
@@ -135,28 +140,16 @@ class Architecture:
     pre_norm: bool | None = None
     normalise: bool | None = None  # zero mean and unit variance over the utterance first
     model_type: str | None = None  # of transformers; HuBERT and wav2vec 2.0 compute the same
-    norm: str | None = None  # of the front end: group or layer
     max_distance: int | None = None  # of WavLM's relative positions
 
-    def fill_from(self, other: Architecture) -> Architecture:
-        """Return this architecture; what it does not state is taken from the other."""
-        stated = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(other, **{name: x for name, x in stated.items() if x is not None})
 
-
-def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
-    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
-    InputError for an activation other than gelu."""
+def read_fairseq_architecture(settings: Any) -> Architecture:
+    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`."""
     settings = settings if isinstance(settings, dict) else {}
     model, task = _get_section(settings, "model"), _get_section(settings, "task")
     pretraining = model.get("w2v_args")  # in the settings of a fine-tuned model
     if isinstance(pretraining, dict):
         model = _get_section(pretraining, "model")
-    if model.get("activation_fn", "gelu") != "gelu":
-        raise InputError(
-            f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
-            "give another checkpoint"
-        )
     # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
     strides: list[int] = []
     expression = str(model.get("conv_feature_layers"))
@@ -193,7 +186,6 @@ class TorchaudioArguments:
     """These arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) do not follow from
     the weights."""
 
-    extractor_mode: str
     encoder_num_heads: int
     encoder_layer_norm_first: bool
     extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
@@ -206,30 +198,26 @@ class TorchaudioArguments:
             strides=tuple(stride for _, _, stride in layers) if layers else STRIDES,
             heads=self.encoder_num_heads,
             pre_norm=self.encoder_layer_norm_first,
-            norm=self.extractor_mode.removesuffix("_norm"),
             max_distance=self.encoder_max_distance,
         )
 
 
 def make_config(
-    stated: Architecture, state: Mapping[str, torch.Tensor], where: str
+    stated: Architecture, state: Mapping[str, torch.Tensor]
 ) -> tuple[Any, bool, list[str]]:
     """Return the configuration of transformers, whether the input is normalised, and the
     assumptions in words.
 
-    state: weights under Hugging Face's names. Raises InputError where a property is not stated and
-    cannot be assumed.
+    state: weights under Hugging Face's names. Raises KeyError for a weight that is missing, and
+    ValueError where a property is not stated and cannot be assumed.
     """
-    shapes: list[tuple[int, ...]] = []
+    shapes: list[torch.Size] = []
     while f"{CONV}{len(shapes)}.conv.weight" in state:
-        shapes.append(read_shape(state, f"{CONV}{len(shapes)}.conv.weight", where))  # (C', C, K)
+        shapes.append(state[f"{CONV}{len(shapes)}.conv.weight"].shape)  # (C', C, K)
     kernels = tuple(kernel for _, _, kernel in shapes)
-    width, _ = read_shape(state, PROJECTION + "weight", where)
-    _, group_width, positions_kernel = read_shape(state, POSITIONS, where)
-    feed_forward_width, _ = read_shape(
-        state, "encoder.layers.0.feed_forward.intermediate_dense.weight", where
-    )
-    norm = stated.norm or "group"
+    width = len(state[PROJECTION + "weight"])
+    _, group_width, positions_kernel = state[POSITIONS].shape
+    norm = "layer" if CONV + "1.layer_norm.weight" in state else "group"
     assumptions = []
     strides = stated.strides
     if strides is None and kernels == KERNELS:
@@ -243,11 +231,10 @@ def make_config(
         elif width % HEAD_WIDTH == 0:
             heads = width // HEAD_WIDTH
             assumptions.append(f"{heads} heads")
-    if strides is None or len(strides) != len(shapes) or not heads or width % heads:
-        raise InputError(
-            f"{where} has {len(shapes)} convolutions of kernels {kernels} and the width {width}, "
-            f"with which strides {strides} and {heads} heads do not go; give --strides and --heads "
-            "to `speechssl convert`"
+    if strides is None or heads is None:
+        raise ValueError(
+            f"strides and heads of a model of kernels {kernels} and width {width} are not known: "
+            "write the arguments of torchaudio's wav2vec2_model to a .json of its name beside it"
         )
     pre_norm = stated.pre_norm
     if pre_norm is None:  # published models have both kinds of layer norms, or neither
@@ -261,9 +248,8 @@ def make_config(
     if stated.model_type == "wavlm":
         if stated.max_distance is None:
             assumptions.append(f"relative positions up to {MAX_DISTANCE} frames")
-        buckets, _ = read_shape(state, "encoder.layers.0.attention.rel_attn_embed.weight", where)
         relative = {
-            "num_buckets": buckets,
+            "num_buckets": len(state["encoder.layers.0.attention.rel_attn_embed.weight"]),
             "max_bucket_distance": stated.max_distance or MAX_DISTANCE,
         }
     layers = {name.split(".")[2] for name in state if name.startswith("encoder.layers.")}
@@ -279,24 +265,13 @@ def make_config(
         hidden_size=width,
         num_hidden_layers=len(layers),
         num_attention_heads=heads,
-        intermediate_size=feed_forward_width,
+        intermediate_size=len(state["encoder.layers.0.feed_forward.intermediate_dense.weight"]),
         num_conv_pos_embeddings=positions_kernel,
         num_conv_pos_embedding_groups=width // max(group_width, 1),
         do_stable_layer_norm=pre_norm,
         **relative,
     )
     return config, normalise, assumptions
-
-
-def read_shape(state: Mapping[str, torch.Tensor], name: str, where: str) -> tuple[int, ...]:
-    """Return the shape of a weight: (C', C, K) of a convolution, (out, in) of a linear map. Raises
-    InputError for a weight that is missing or has other axes."""
-    axes = 3 if "conv" in name else 2
-    if name not in state or state[name].ndim != axes:
-        raise InputError(
-            f"{where} lacks the weight {name} of {axes} axes; fetch or make the checkpoint again"
-        )
-    return tuple(state[name].shape)
 
 
 # Names of a setting in Hugging Face's config, torchaudio's arguments, and fairseq's model; "" where
@@ -357,6 +332,20 @@ NO_MASK = "a mask embedding of zeros, which only training uses"
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint is a speech encoder of transformers with float32 weights, its normalisation and
+    its card."""
+
+    name: str
+    model: torch.nn.Module
+    normalise: bool
+    card: dict[str, Any]
+    kind: str = "huggingface"  # the library whose format the weights had
+    left_out: tuple[str, ...] = ()  # weights that are not the encoder's
+    assumptions: tuple[str, ...] = ()  # in words, what the files do not state
+
+
+@dataclass(frozen=True)
 class Weights:
     """These weights of an encoder have been read from a file or a bundle. Their names are those of
     their library, without the prefix that they have inside a larger model."""
@@ -370,53 +359,44 @@ class Weights:
     card: dict[str, Any] = field(default_factory=dict)
 
 
-def translate(weights: Weights, overrides: Architecture) -> tuple[torch.nn.Module, bool, list[str]]:
-    """Return the model of transformers with these weights, whether its input is normalised, and the
-    assumptions in words.
-
-    overrides: properties that the user states, which take precedence. Raises InputError when
-    weights are missing or left over, or a property is not stated and cannot be assumed.
-    """
-    where = weights.where
-    stated = overrides.fill_from(weights.stated)
-    norm = _find_norm(set(weights.state), stated.norm)
-    state = _split_projections(weights.state)
-    state = rename(state, weights.kind, norm or "group")
-    # fairseq has no projection between equal widths
-    width, _ = read_shape(state, "encoder.layers.0.attention.q_proj.weight", where)
-    if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
-        state |= {PROJECTION + "weight": torch.eye(width), PROJECTION + "bias": torch.zeros(width)}
-    no_mask = [] if MASK in state else [NO_MASK]
-    state.setdefault(MASK, torch.zeros(width))
-    config, normalise, assumptions = make_config(replace(stated, norm=norm), state, where)
-    # at 0 the model would have no mask embedding
-    config.mask_time_prob = config.mask_time_prob or 0.05
+def translate(weights: Weights) -> Checkpoint:
+    """Return the model of transformers with these weights. Raises InputError when weights are
+    missing or left over, or a property is not stated and cannot be assumed."""
     from transformers import AutoModel  # slow to import
 
-    copies = {name: tensor.detach().to(torch.float32, copy=True) for name, tensor in state.items()}
+    state = rename(_split_projections(weights.state), weights.kind)
+    no_mask = [] if MASK in state else [NO_MASK]
     try:
+        width = len(state["encoder.layers.0.attention.q_proj.weight"])
+        if weights.kind == "fairseq" and PROJECTION + "weight" not in state:
+            # fairseq has no projection between equal widths
+            state[PROJECTION + "weight"] = torch.eye(width)
+            state[PROJECTION + "bias"] = torch.zeros(width)
+        state.setdefault(MASK, torch.zeros(width))
+        config, normalise, assumptions = make_config(weights.stated, state)
+        # at 0 the model would have no mask embedding
+        config.mask_time_prob = config.mask_time_prob or 0.05
         # on "meta" no weight is initialised, so none can be missed by load_state_dict
         with torch.device("meta"):
             model = AutoModel.from_config(config, dtype=torch.float32)
+        copies = {name: x.detach().to(torch.float32, copy=True) for name, x in state.items()}
         model.load_state_dict(copies, assign=True)
     except Exception as error:
         # torch and transformers raise many kinds for shapes that do not fit
-        reason = " ".join(str(error).split())[:160]
+        reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"{where} does not have the weights of a {config.model_type} model ({reason}); fetch "
-            "or make it again"
+            f"{weights.where} does not have the weights of a HuBERT, wav2vec 2.0 or WavLM "
+            f"({type(error).__name__}: {reason}); fetch or make it again"
         ) from error
-    return model.eval().requires_grad_(False), normalise, assumptions + no_mask
-
-
-def _find_norm(names: set[str], stated: str | None) -> str | None:
-    """Return the norm of the front end, group or layer. It follows from the names of the weights,
-    except for a front end of one convolution, which has the same names in both cases."""
-    if any(re.fullmatch(re.escape(CONV) + r"\d+\.2\.1\.weight", name) for name in names):
-        return "layer"
-    if names & {CONV + "0.2.weight", CONV + "1.0.weight", CONV + "1.conv.weight"}:
-        return "layer" if CONV + "1.layer_norm.weight" in names else "group"
-    return stated
+    return Checkpoint(
+        name=weights.name,
+        model=model.eval().requires_grad_(False),
+        normalise=normalise,
+        card=weights.card,
+        kind=weights.kind,
+        left_out=tuple(weights.left_out),
+        assumptions=(*assumptions, *no_mask),
+    )
 
 
 def _split_projections(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -479,27 +459,26 @@ def read_file(path: Path) -> Weights:
     is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
     weights = _strip_prefix(state) if is_state else {}
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
-    is_encoder = kind == "torchaudio" or any(".self_attn." in name for name in weights)
-    if not is_encoder or len(state) != len(weights):  # fewer: two weights got the same name
+    if kind == "fairseq" and not any(".self_attn." in name for name in weights):
         raise InputError(
-            f"{path} holds no encoder, or more than one, under torchaudio's or fairseq's names "
+            f"{path} holds no encoder under torchaudio's or fairseq's names "
             f"({list_first(map(str, state)) or 'it has none'}); give a HuBERT or a wav2vec 2.0 of "
             "these libraries, or the folder of a Hugging Face model"
         )
     state, left_out = _leave_out_extras(weights)
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
-    if kind == "fairseq":
-        stated = read_fairseq_architecture(replace_stand_ins(settings), str(path))
-        if "label_embs_concat" in left_out:
-            stated = replace(stated, model_type=stated.model_type or "hubert")
-        return Weights(path.name, str(path), kind, state, left_out, stated, card)
-    stated = convert(dict(card), Architecture, card_file).fill_from(_read_arguments(path))
+    if settings is not None:
+        stated = read_fairseq_architecture(replace_stand_ins(settings))
+    else:
+        facts = {name: card.get(name) for name in ("model_type", "normalise")}
+        stated = replace(_read_arguments(path), **facts)
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
+    if "label_embs_concat" in left_out and stated.model_type is None:
+        stated = replace(stated, model_type="hubert")
     if "mask_generator.mask_embedding" not in state and MASK in card:
-        embedding = torch.tensor(card[MASK], dtype=torch.float32)
-        state = state | {"mask_generator.mask_embedding": embedding}
+        state["mask_generator.mask_embedding"] = torch.tensor(card[MASK], dtype=torch.float32)
     return Weights(path.name, str(path), kind, state, left_out, stated, card)
 
 
@@ -516,8 +495,8 @@ def _unwrap(content: Any) -> tuple[Any, Any]:
 
 
 def _read_arguments(path: Path) -> Architecture:
-    """Read the arguments of torchaudio's factory from the file that `speechssl convert` writes
-    beside the weights; nothing is stated without it."""
+    """Read the arguments of torchaudio's factory from a file beside the weights, such as `speechssl
+    convert` writes; nothing is stated without it."""
     arguments = path.with_suffix(".json")
     if not arguments.is_file():
         return Architecture()

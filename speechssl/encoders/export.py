@@ -18,7 +18,7 @@ from speechssl.artifacts import hash_json, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.checkpoints import (
     MASK,
-    Architecture,
+    Checkpoint,
     make_fairseq_settings,
     make_torchaudio_arguments,
     read_weights,
@@ -28,7 +28,6 @@ from speechssl.encoders.engines import TransformersEngine
 from speechssl.encoders.hubert import has_our_forward_pass
 from speechssl.encoders.load import (
     ONE_FILE,
-    Checkpoint,
     hash_folder,
     hash_weights,
     load_checkpoint,
@@ -50,31 +49,23 @@ Layers = list[torch.Tensor]  # 0 to L, (T, D) each
 
 def convert_encoder(o: Convert) -> None:
     """Write an encoder in another format, and print the relative errors of its layers."""
-    pre_norm = o.pre_norm if o.pre_norm or o.post_norm else None
-    card = convert(o.source, o.out, o.to, Architecture(o.strides, o.heads, pre_norm))
+    card = convert(o.source, o.out, o.to)
     for layer, error in enumerate(card["largest_errors"]):
         print(f"layer {layer:>3}  relative error {error:.1e}")
     note = f", {card['note']}" if "note" in card else ""
     print(f"{o.out}: {card['what']}, {card['made_from']['hash']}{note}")
 
 
-def convert(
-    source: str | Path, out: Path, kind: str, overrides: Architecture = Architecture()
-) -> dict[str, Any]:
+def convert(source: str | Path, out: Path, kind: str) -> dict[str, Any]:
     """Write an encoder in another library's format, and return its card, with the relative error of
     every layer.
 
-    out: a folder for huggingface, a `.pt` file for the others. overrides: properties that the
-    source does not state. Nothing is done if `out` exists and was made from the same weights.
-    Raises InputError when the source cannot be loaded, the format cannot hold it, `out` is
-    something else, or the written file is another encoder.
+    out: a folder for huggingface, a `.pt` file for the others. Nothing is done if `out` exists and
+    was made from the same weights. Raises InputError when the source cannot be loaded, the format
+    cannot hold it, `out` is something else, or the written file is another encoder.
     """
     is_folder = kind == "huggingface"
-    if not is_folder and out.suffix not in (".pt", ".pth"):
-        raise InputError(f"{kind} is written to a file; give {out} a name that ends in .pt")
-    checkpoint = load_checkpoint(source, overrides)
-    if checkpoint.model.config.model_type == "whisper":
-        raise InputError(f"{source} is a Whisper, whose encoder is not written alone; use it as is")
+    checkpoint = load_checkpoint(source)
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)
@@ -85,7 +76,7 @@ def convert(
     # in the same file system, so that files can be renamed
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.stem}-") as scratch:
         written = Path(scratch) / out.name
-        if kind == "huggingface":
+        if is_folder:
             checkpoint.model.save_pretrained(written, max_shard_size=ONE_FILE)  # type: ignore[operator]
             save_extractor(checkpoint.model.config, written, checkpoint.normalise)
         elif kind == "torchaudio":
@@ -105,9 +96,13 @@ def convert(
 def _check_plain(checkpoint: Checkpoint, kind: str) -> None:
     """Raise InputError for an encoder that the format of torchaudio or fairseq cannot hold."""
     config: Any = checkpoint.model.config
-    is_plain = has_our_forward_pass(config) and not find_added_modules(checkpoint.model)
-    same_norms = config.layer_norm_eps == 1e-5 and getattr(config, "feat_proj_layer_norm", True)
-    if not (is_plain and same_norms):
+    is_plain = (
+        has_our_forward_pass(config)
+        and not find_added_modules(checkpoint.model)
+        and config.layer_norm_eps == 1e-5
+        and getattr(config, "feat_proj_layer_norm", True)
+    )
+    if not is_plain:
         raise InputError(
             f"{checkpoint.name} is not a plain HuBERT or wav2vec 2.0, and is not written for "
             f"{kind}; convert to huggingface"
@@ -153,7 +148,7 @@ def _read_existing(out: Path, kind: str, card: dict[str, Any]) -> dict[str, Any]
 def _rename_weights(checkpoint: Checkpoint, kind: str) -> dict[str, torch.Tensor]:
     """Return the weights under the names of torchaudio or fairseq."""
     config: Any = checkpoint.model.config
-    state = rename(checkpoint.model.state_dict(), kind, config.feat_extract_norm, inverse=True)
+    state = rename(checkpoint.model.state_dict(), kind, config.feat_extract_norm)
     return {name: tensor.contiguous() for name, tensor in state.items()}
 
 

@@ -21,7 +21,6 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
@@ -29,7 +28,7 @@ from torch.nn import functional as F
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.encoder import Chunking, SpeechEncoder
-from speechssl.errors import InputError, MissingExtra, cut_error
+from speechssl.errors import MissingExtra
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -46,26 +45,20 @@ GRID = FrameGrid(SAMPLE_RATE, hop=2 * HOP, receptive=1)  # the centre of frame t
 CHUNKING = Chunking(26.0, 2.0)  # its own library reads no more than 30 s
 
 
-def load_hama(
-    name: str | Path = NAME, precision: str = "fp32", device: str = "cpu"
-) -> SpeechEncoder:
-    """Load `hama`, `hama:phones` or a folder of `save_hama`, in fp32. Raises MissingExtra, and
-    InputError for another name or precision."""
+def load_hama(name: str | Path = NAME, device: str = "cpu") -> SpeechEncoder:
+    """Load `hama`, `hama:phones` or a folder of `save_hama`. Raises MissingExtra."""
+    folder = Path(name)
     gives_phones = str(name) == PHONES
-    if precision != "fp32":
-        raise InputError(f"{name} runs in fp32 only; leave out the precision {precision}")
-    if (Path(name) / "config.json").is_file():
-        title = Path(name).name
-        model = read_folder(Path(name))
-    elif str(name) in (NAME, PHONES):
-        title = str(name)
-        model = Conformer.of(read_tensors(find_package_file("asr_waveform.hama")))
+    if (folder / "config.json").is_file():
+        model = Conformer()
+        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
     else:
-        raise InputError(f"there is no encoder {name}; give {NAME} or {PHONES}")
-    card = Path(name) / "card.json"
+        model = Conformer.of(read_tensors(find_package_file("asr_waveform.hama")))
+    model.eval().requires_grad_(False)
+    card = folder / "card.json"
     weights = [x.numpy().tobytes() for x in model.state_dict().values()]
     return SpeechEncoder(
-        name=title,
+        name=folder.name,
         engine=PhoneEngine(model, device) if gives_phones else HamaEngine(model, device),
         grid=GRID,
         layers=0 if gives_phones else LAYERS,
@@ -81,9 +74,8 @@ def is_hama(name: str | Path) -> bool:
     """Return whether a name is hama's, or that of a folder with a model trained from it."""
     config = Path(name) / "config.json"
     if config.is_file():
-        content = read_json(config)
-        return isinstance(content, dict) and content.get("model_type") == NAME
-    return str(name).partition(":")[0] == NAME
+        return bool(read_json(config).get("model_type") == NAME)
+    return str(name) in (NAME, PHONES)
 
 
 def save_hama(model: Conformer, folder: Path) -> None:
@@ -92,19 +84,6 @@ def save_hama(model: Conformer, folder: Path) -> None:
     write_json(folder / "config.json", {"model_type": NAME, "architectures": ["Conformer"]})
     state = {name: x.contiguous() for name, x in model.state_dict().items()}
     save_file(state, folder / "model.safetensors")
-
-
-def read_folder(folder: Path) -> Conformer:
-    """Read what `save_hama` wrote. Raises InputError where it is damaged."""
-    model = Conformer()
-    try:
-        model.load_state_dict(dequantise(load_file(folder / "model.safetensors")))
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-        raise InputError(
-            f"cannot load the weights of {folder} ({cut_error(error)}); fetch or make the "
-            "encoder again"
-        ) from error
-    return model.eval().requires_grad_(False)
 
 
 def read_phone_symbols() -> list[str]:
@@ -256,7 +235,7 @@ class Conformer(nn.Module):
             ):
                 state[f"blocks.{block}.{name}"] = next(products).T
         model.load_state_dict(state)
-        return model.eval().requires_grad_(False)
+        return model
 
     def forward(self, samples: torch.Tensor, last: int = LAYERS) -> list[torch.Tensor]:
         """Return layers 0 to `last` of utterances of one length, (B, T, D) each. samples: (B, N)

@@ -382,7 +382,7 @@ def _make_layer(config: Any) -> nn.Module:
 
 def find_dtype(precision: str) -> torch.dtype:
     """Return the type of weights for fp32 or bf16."""
-    return torch.float32 if precision == "fp32" else torch.bfloat16
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
 
 
 class TorchEngine:

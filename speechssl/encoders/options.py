@@ -6,8 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.errors import InputError
-from speechssl.options import Count, argument, option
+from speechssl.options import argument, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,27 +20,14 @@ class Convert:
     of torchaudio.models.wav2vec2_model). All layers are verified before it is written: the weights
     that are read back are bit for bit the source's, and every layer's output for two seconds of
     noise is within 1e-5 of the source's, each computed by its own library. Only the encoder is
-    written: heads and quantisers are listed and left out.
+    written: heads and quantisers are listed and left out. Strides and heads that a state dict of
+    torchaudio does not tell are assumed; a NAME.json beside NAME.pt with the arguments of
+    wav2vec2_model states them.
 
       speechssl convert hubert_base_ls960.pt hubert-base --to huggingface
       speechssl convert facebook/hubert-base-ls960 hubert.pt --to torchaudio
-      speechssl convert odd.pt odd --to huggingface --strides 5 4 4 4 --heads 4 --post-norm
     """
 
     source: str = argument("folder, hub id, torchaudio:BUNDLE, or .pt file")
     out: Path = argument("folder (huggingface) or .pt file to write")
     to: Literal["huggingface", "torchaudio", "fairseq"] = option(MISSING, "format of OUT")
-    strides: tuple[Count, ...] | None = option(
-        None, "strides of the convolutions, if the source does not record them", least=1
-    )
-    heads: Count | None = option(
-        None, "number of attention heads, if the source does not record it (usual: width / 64)"
-    )
-    pre_norm: bool = option(False, "layer norm comes before attention, as in HuBERT large")
-    post_norm: bool = option(False, "layer norm comes after attention, as in HuBERT base")
-
-    def __post_init__(self) -> None:
-        if self.pre_norm and self.post_norm:
-            raise InputError(
-                "--pre-norm and --post-norm exclude each other; give one of them, or neither"
-            )

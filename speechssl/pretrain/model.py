@@ -45,9 +45,9 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 from speechssl.artifacts import replace_file
 from speechssl.augment.training import TrainingDistortions
 from speechssl.checkpoints import SHIPPED, fetch_checkpoint
-from speechssl.encoders.checkpoints import list_first
+from speechssl.encoders.checkpoints import Checkpoint, list_first
 from speechssl.encoders.hubert import compute_states
-from speechssl.encoders.load import Checkpoint, load_checkpoint, save_extractor
+from speechssl.encoders.load import load_checkpoint, save_extractor
 from speechssl.errors import InputError
 from speechssl.finetuning import find_added_modules
 from speechssl.pretrain.data import equalise_masks

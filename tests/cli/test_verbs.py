@@ -57,7 +57,6 @@ def test_overviews_name_every_verb(capsys):
         ("evaluate qa c out --conditions pink", "pink"),
         ("train dual c u out --device cuda:31", "there is no device cuda:31"),
         ("train ctc c e out --layer five", "--layer five is not a layer"),
-        ("convert a out --to fairseq --pre-norm --post-norm", "exclude each other"),
         ("prepare minisqa file/corpus --passages 0", "file"),
         ("report no-such-folder no-such-corpus", "no-such-folder"),
     ],

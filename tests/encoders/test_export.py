@@ -9,9 +9,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from speechssl.artifacts import write_json
 from speechssl.cli import main
 from speechssl.encoders import export as exporting
-from speechssl.encoders.checkpoints import rename
+from speechssl.encoders.checkpoints import make_torchaudio_arguments, rename
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint, load_encoder
 
@@ -21,7 +22,6 @@ from .conftest import noise
 
 GROUP, LAYER = {"feat_extract_norm": "group"}, {"feat_extract_norm": "layer"}
 PRE_NORM = {"do_stable_layer_norm": True, "conv_bias": True}
-ONE_CONVOLUTION = {"conv_dim": (16,), "conv_kernel": (400,), "conv_stride": (320,)}
 FEW_CONVOLUTIONS = {"conv_dim": (8, 12, 24), "conv_kernel": (10, 8, 4), "conv_stride": (5, 8, 4)}
 SHAPES = {
     "base": GROUP,
@@ -30,8 +30,6 @@ SHAPES = {
     "group norm, pre-norm": GROUP | PRE_NORM,
     "few convolutions": LAYER | FEW_CONVOLUTIONS,
     "odd positions": GROUP | {"num_conv_pos_embeddings": 15, "num_conv_pos_embedding_groups": 1},
-    "one convolution": LAYER | ONE_CONVOLUTION,
-    "one convolution, group norm": GROUP | ONE_CONVOLUTION,
     "equal widths": GROUP | {"conv_dim": (32,) * 7},
     "eleven layers": GROUP | {"num_hidden_layers": 11},
 }
@@ -126,7 +124,6 @@ def test_another_projection_between_equal_widths_is_noted_in_the_card(make_folde
         ("WavLM", {}, "x.pt", "is not a plain HuBERT or wav2vec 2.0"),
         ("Hubert", {"hidden_act": "relu"}, "x.pt", "is not a plain HuBERT or wav2vec 2.0"),
         ("Hubert", {}, "mine.pt", "mine.pt already exists"),
-        ("Hubert", {}, "x.bin", "ends in .pt"),
     ],
 )
 def test_a_refused_conversion_leaves_no_file(make_folder, tmp_path, family, changes, out, message):
@@ -160,14 +157,16 @@ def test_a_writer_that_spoils_a_weight_is_caught(make_folder, tmp_path, monkeypa
 # ---- the command
 
 
-def test_options_state_what_the_file_does_not(make_folder, tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
+def test_a_file_beside_it_states_what_the_weights_do_not(make_folder, tmp_path, capsys, kind):
     source, path = make_folder("Hubert", "few convolutions"), tmp_path / "bare.pt"
-    state = load_checkpoint(source).model.state_dict()
-    torch.save(rename(state, "fairseq", "layer", inverse=True), path)
+    model = load_checkpoint(source).model
+    torch.save(rename(model.state_dict(), kind, "layer"), path)
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
-    assert "give --strides and --heads" in capsys.readouterr().err
-    assert main([*command, "--strides", "5", "8", "4", "--heads", "2", "--post-norm"]) == 0
+    assert "strides and heads of a model of kernels" in capsys.readouterr().err
+    write_json(tmp_path / "bare.json", make_torchaudio_arguments(model.config))
+    assert main(command) == 0
     expected, converted = load_encoder(source), load_encoder(tmp_path / "hf")
     assert converted.hash == expected.hash
     assert converted.grid == expected.grid

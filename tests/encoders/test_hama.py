@@ -66,6 +66,6 @@ def test_recordings_of_any_length_have_the_frames_of_the_grid(length):
 
 
 def test_an_unknown_name_precision_or_device_is_refused():
-    refused("hama:phones", load_encoder, "hama:words")
+    refused("no speech encoder at hama:words", load_encoder, "hama:words")
     refused("fp32 only", load_encoder, "hama", precision="bf16")
     refused("no device x", load_encoder, "hama", device="x")

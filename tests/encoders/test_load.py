@@ -21,7 +21,6 @@ from speechssl.checkpoints import SHIPPED
 from speechssl.encoders import load as loading
 from speechssl.encoders.checkpoints import (
     NO_MASK,
-    Architecture,
     make_fairseq_settings,
     make_torchaudio_arguments,
     rename,
@@ -74,7 +73,7 @@ def large():
 
 def rename_weights(model, kind):
     """Return the weights under the names of torchaudio or fairseq (`kind`)."""
-    return rename(model.state_dict(), kind, model.config.feat_extract_norm, inverse=True)
+    return rename(model.state_dict(), kind, model.config.feat_extract_norm)
 
 
 def save_and_load(model, folder):
@@ -175,7 +174,6 @@ def test_a_state_dict_of_torchaudio_gives_torchaudios_layers(
     """Torchaudio's factory makes the model: HuBERT base normalises after attention, wav2vec 2.0
     large before."""
     config = request.getfixturevalue(size).config
-    stated = Architecture(heads=heads, pre_norm=size == "large", normalise=False)
     torch.manual_seed(0)
     arguments = make_torchaudio_arguments(config) | {"aux_num_out": 7}
     model = torchaudio.models.wav2vec2_model(**arguments).eval()
@@ -183,8 +181,10 @@ def test_a_state_dict_of_torchaudio_gives_torchaudios_layers(
     for name, tensor in model.state_dict().items():
         state[name if name.startswith("aux") else prefix + name] = tensor
     torch.save(state, tmp_path / "x.pth")
-    checkpoint = load_checkpoint(tmp_path / "x.pth", stated)
+    write_json(tmp_path / "x.json", arguments)
+    checkpoint = replace(load_checkpoint(tmp_path / "x.pth"), normalise=False)
     assert checkpoint.left_out == ("aux.bias", "aux.weight")
+    assert checkpoint.model.config.num_attention_heads == heads
     with torch.inference_mode():
         expected = model.extract_features(torch.from_numpy(noise())[None])[0]
     layers = list(make_speech_encoder(checkpoint).hidden_states(noise()))[1:]
@@ -305,9 +305,8 @@ def test_the_feature_extractor_states_whether_the_input_is_normalised(base, tmp_
     processor.unlink()
     write_json(preprocessor, extractor | {"sampling_rate": 8_000})
     refused("expects audio at 8000 Hz", load_checkpoint, tmp_path)
-    for damaged in ("{", "[]", "null", '{"feature_extractor": null}'):
-        preprocessor.write_text(damaged)
-        refused("preprocessor_config.json", load_checkpoint, tmp_path)
+    preprocessor.write_text("{")
+    refused("preprocessor_config.json", load_checkpoint, tmp_path)
 
 
 @pytest.mark.parametrize("norm", ["layer", "group"])
@@ -432,7 +431,7 @@ def test_frames_that_do_not_agree_with_the_grid_are_refused(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
-@pytest.mark.parametrize("fault", ["one more", "missing", "shape", "two encoders"])
+@pytest.mark.parametrize("fault", ["one more", "missing", "shape"])
 def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
     state = rename_weights(base, kind)
     name = next(name for name in state if name.endswith("k_proj.weight"))
@@ -440,15 +439,10 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
         state["encoder.pos_conv.1.0.weight"] = torch.ones(2)
     elif fault == "missing":
         del state[name]
-    elif fault == "shape":
-        state[name] = torch.cat([state[name], state[name]])
     else:
-        state |= {f"w2v_model.{name}": tensor for name, tensor in state.items()}
+        state[name] = torch.cat([state[name], state[name]])
     torch.save(state, tmp_path / "x.pt")
-    message = "holds no encoder, or more than one"
-    if fault != "two encoders":
-        message = "x.pt does not have the weights of a wav2vec2 model"
-    refused(message, load_encoder, tmp_path / "x.pt")
+    refused("x.pt does not have the weights of a HuBERT", load_encoder, tmp_path / "x.pt")
 
 
 def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
@@ -469,10 +463,8 @@ def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
         ("no/such-encoder", {}, "no speech encoder at no/such-encoder"),
         ("torchaudio:hubert_base", {}, "choose from .*HUBERT_BASE"),
         (__file__, {}, "test_load.py"),
-        ("", {"precision": "int8"}, "int8"),
         ("", {"device": "nowhere"}, "nowhere"),
         ("", {"device": "cpu", "engine": "openvino"}, "Open"),
-        ("", {"engine": "openvno"}, "no engine openvno"),
     ],
 )
 def test_a_wrong_name_or_option_is_refused(whisper, name, options, message):
@@ -488,8 +480,9 @@ def test_an_own_folder_comes_before_a_shipped_set_of_its_name(tmp_path, monkeypa
 
 
 def test_a_whisper_is_not_converted(whisper, tmp_path):
-    refused("is a Whisper", convert, whisper[0], tmp_path / "out", "huggingface")
-    assert not (tmp_path / "out").exists()
+    for kind in ("huggingface", "torchaudio"):
+        refused("weights|not a plain", convert, whisper[0], tmp_path / kind, kind)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_without_an_encoder_is_refused(tmp_path):
