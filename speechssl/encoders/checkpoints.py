@@ -426,13 +426,10 @@ def read_bundle(name: str) -> Weights:
     it cannot be fetched."""
     import torchaudio
 
-    kind = torchaudio.pipelines.Wav2Vec2Bundle
     bundle = getattr(torchaudio.pipelines, name, None)
-    if not isinstance(bundle, kind):
-        names = [n for n, x in vars(torchaudio.pipelines).items() if type(x) is kind]
+    if not isinstance(bundle, torchaudio.pipelines.Wav2Vec2Bundle):
         raise InputError(
-            f"torchaudio has no encoder {name!r}; choose from {', '.join(names)}, "
-            "or one with a CTC head"
+            f"torchaudio.pipelines has no encoder {name!r}; choose one, such as HUBERT_BASE"
         )
     where = BUNDLE + name
     try:

@@ -10,7 +10,6 @@ Letters: N samples, T frames, L layers, D width.
 
 from __future__ import annotations
 
-import operator
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,31 +36,29 @@ REMEMBERED_BYTES = 2**28
 class Engine(Protocol):
     """An engine computes layers of one utterance at a time."""
 
-    @property
-    def backend(self) -> str:
-        """Return what computes: cpu, cuda, or openvino."""
+    backend: str  # what computes: cpu, cuda, or openvino
 
     def compute_statistics(self, wave: torch.Tensor) -> Any:
         """Return what encoding a piece needs to know of the whole utterance, (N,) float32, such as
-        the scale and shift of HuBERT's group norm after the first convolution; None where it needs
-        nothing."""
+        the scale and shift of HuBERT's group norm after the first convolution; None where a piece
+        is encoded as if it were the utterance."""
+        return None
 
     def compute_layers(
         self, piece: torch.Tensor, statistics: Any, layers: Sequence[int]
     ) -> list[torch.Tensor]:
         """Return these layers, in ascending order, of a piece of the utterance, (N,) float32: (T,
         D) each."""
+        ...
 
 
-@dataclass(frozen=True)
-class FunctionEngine:
+class FunctionEngine(Engine):
     """This engine gives the one layer that a function computes: samples (N,) -> (T, D)."""
 
-    compute: Callable[[np.ndarray], torch.Tensor]
-    backend: str = "cpu"
+    backend = "cpu"
 
-    def compute_statistics(self, wave: torch.Tensor) -> None:
-        """Return None: a piece is encoded as if it were the utterance."""
+    def __init__(self, compute: Callable[[np.ndarray], torch.Tensor]) -> None:
+        self.compute = compute
 
     def compute_layers(
         self, piece: torch.Tensor, statistics: None, layers: Sequence[int]
@@ -128,7 +125,7 @@ class SpeechEncoder:
     def stream(self, samples: np.ndarray, layer: int) -> Iterator[torch.Tensor]:
         """Yield `features` piece by piece, (T_i, D) float32 each: hours of audio in constant
         memory."""
-        self._check_layer(layer)
+        self.check_layer(layer)
         for states in self._encode_pieces(samples, [layer]):
             yield states[0]
 
@@ -145,7 +142,7 @@ class SpeechEncoder:
 
     def features_of(self, recordings: Sequence[np.ndarray], layer: int) -> list[torch.Tensor]:
         """Return `features` of several recordings. With `batches` they stay on the GPU."""
-        self._check_layer(layer)
+        self.check_layer(layer)
         features: dict[int, torch.Tensor] = {}
         if self.batches:
             longest = self.chunking.seconds * self.grid.sample_rate
@@ -159,11 +156,14 @@ class SpeechEncoder:
                 features[n] = torch.cat(list(self.stream(samples, layer)))
         return [features[n] for n in range(len(recordings))]
 
-    def _check_layer(self, layer: int) -> None:
-        if not 0 <= operator.index(layer) <= self.layers:
+    def check_layer(self, layer: int | None) -> int:
+        """Return the layer. Raises InputError for one that the encoder does not have, or None."""
+        if layer is None or not 0 <= layer <= self.layers:
+            given = "" if layer is None else f", not {layer}"
             raise InputError(
-                f"{self.name} has the layers 0 to {self.layers}, not {layer}; choose one of these"
+                f"{self.name} has the layers 0 to {self.layers}{given}; choose one with --layer"
             )
+        return layer
 
     def wave(self, samples: np.ndarray) -> torch.Tensor:
         """Return the input of the model: (N,) float32, normalised if the encoder requires it.

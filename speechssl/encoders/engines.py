@@ -22,6 +22,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
+from speechssl.encoders.encoder import Engine
 from speechssl.encoders.hubert import (
     Statistics,
     apply_layer_norm,
@@ -54,7 +55,6 @@ class OpenVinoEngine:
             import openvino
         except ImportError as error:
             raise MissingExtra("the engine openvino", "openvino") from error
-        self.device = torch.device("cpu")
         self.precision = {"fp32": "f32", "bf16": "bf16"}[precision]
         self.first = model.feature_extractor.conv_layers[0]
         if not graph.is_file():
@@ -135,7 +135,7 @@ def convert_to_openvino(model: Any, graph: Path) -> None:
             os.replace(Path(scratch) / name, graph.parent / name)
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """This engine runs a model of transformers as it is, up to the last layer that is needed, in
     fp32 or bf16."""
 
@@ -152,9 +152,6 @@ class TransformersEngine:
             if choose_dtype(module.weight, self.dtype, module.stride[0]) != self.dtype:
                 module.float().register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
                 module.register_forward_hook(lambda _, __, x: x.bfloat16())
-
-    def compute_statistics(self, wave: torch.Tensor) -> None:
-        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def compute_layers(
@@ -191,13 +188,14 @@ WHISPER_GRID = FrameGrid(SAMPLE_RATE, hop=320, receptive=1)
 WHISPER_WINDOW = 30.0  # seconds
 
 
-class WhisperEngine:
+class WhisperEngine(Engine):
     """This engine runs Whisper's encoder (arXiv 2212.04356, section 2.2) of transformers on one
     window, up to the last layer that is needed.
 
     The encoder always reads 30 s, and shorter audio is followed by silence, so every piece costs
-    the same. The last layer is taken after the encoder's final norm, as in `hidden_states` of
-    transformers. precision: fp32 or bf16.
+    the same. The log-mel is scaled by its largest value in the window, and not in the utterance.
+    The last layer is taken after the encoder's final norm, as in `hidden_states` of transformers.
+    precision: fp32 or bf16.
     """
 
     def __init__(self, encoder: WhisperEncoder, precision: str, device: str) -> None:
@@ -207,10 +205,6 @@ class WhisperEngine:
         from transformers import WhisperFeatureExtractor
 
         self.mel = WhisperFeatureExtractor(feature_size=encoder.config.num_mel_bins)
-
-    def compute_statistics(self, wave: torch.Tensor) -> None:
-        """Return None: the log-mel is scaled by its largest value in the window, and not in the
-        utterance."""
 
     @torch.inference_mode()
     def compute_layers(

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from speechssl.artifacts import hash_bytes, read_json, write_json
 from speechssl.audio import SAMPLE_RATE
-from speechssl.encoders.encoder import Chunking, SpeechEncoder
+from speechssl.encoders.encoder import Chunking, Engine, SpeechEncoder
 from speechssl.errors import MissingExtra
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
@@ -265,16 +265,13 @@ class Conformer(nn.Module):
         return torch.where(is_symbol.any(1, keepdim=True), best.gather(1, source), 0)
 
 
-class HamaEngine:
+class HamaEngine(Engine):
     """This engine gives the layers of one utterance at a time."""
 
     def __init__(self, model: Conformer, device: str) -> None:
         self.device = torch.device(device)
         self.backend = self.device.type
         self.model = model.to(device)
-
-    def compute_statistics(self, wave: torch.Tensor) -> None:
-        """Return None: a piece is encoded as if it were the utterance."""
 
     @torch.inference_mode()
     def compute_layers(

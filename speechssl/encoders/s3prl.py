@@ -150,13 +150,8 @@ def _find_grid(upstream: nn.Module) -> FrameGrid | None:
 
     def find_next_length(start: int) -> int:
         """Return the smallest length above `start` that has more frames."""
-        frames = count_frames(start)
-        width = 2 * SAMPLE_RATE  # of the search
-        for smaller_width in (640, 320, 160):
-            if count_frames(start + smaller_width) > frames:
-                width = smaller_width
-        lengths = range(start, start + width)
-        return start + bisect.bisect_right(lengths, frames, key=count_frames)
+        lengths = range(start, start + 2 * SAMPLE_RATE)
+        return start + bisect.bisect_right(lengths, count_frames(start), key=count_frames)
 
     # `length` has one frame more than `length` - 1. Most front ends see 25 ms (400 samples),
     # unpadded, so that the first guess is right.
@@ -192,11 +187,11 @@ def _make_upstream(name: str, entry: str, path: str) -> nn.Module:
     parameters = [p for p in ("ckpt", "model_config") if p in signature]
     # the suffixes are a convention of s3prl
     takes_path = entry.endswith(("_local", "_url", "_custom")) or bool(parameters)
-    if takes_path != bool(path):
-        which = f"needs a checkpoint; write {PREFIX}{entry}@PATH, of a file or URL"
-        if not takes_path:
-            which = f"downloads its own checkpoint; write {PREFIX}{entry}"
-        raise InputError(f"the upstream {entry} {which}, and not {name}")
+    if path and not takes_path:  # s3prl would silently take its own
+        raise InputError(
+            f"the upstream {entry} downloads its own checkpoint; write {PREFIX}{entry}, and not "
+            f"{name}"
+        )
     if path and entry.startswith("hf_"):
         # s3prl would silently initialise missing weights, or all weights of another kind of model
         kind = load_checkpoint(path).model.config.model_type  # type: ignore[union-attr]
@@ -285,7 +280,7 @@ class UpstreamExpert(nn.Module):
     longest utterance of a batch.
     """
 
-    def __init__(self, ckpt: str | None, precision: str = "fp32", **_: Any) -> None:
+    def __init__(self, ckpt: str | None = None, precision: str = "fp32", **_: Any) -> None:
         super().__init__()
         if ckpt is None:
             raise InputError(
@@ -314,24 +309,14 @@ class UpstreamExpert(nn.Module):
         return states[torch.arange(frames).clamp(max=len(states) - 1)]
 
 
-def speechssl(ckpt: str | None = None, **kwargs: Any) -> UpstreamExpert:
-    """Make the upstream: the entry of s3prl's hub."""
-    return UpstreamExpert(ckpt, **kwargs)
-
-
 def register() -> None:
     """Add `speechssl` to s3prl's upstreams, in this process. Raises MissingExtra without s3prl."""
-    import_hub().speechssl = speechssl
+    import_hub().speechssl = UpstreamExpert
 
 
 def main(arguments: Sequence[str]) -> None:
     """Register the upstream, and run a program of s3prl (`s3prl.run_downstream`, `s3prl.main`) with
     its arguments."""
-    if not arguments:
-        raise InputError(
-            "give a program of s3prl and its arguments, e.g. s3prl.run_downstream "
-            "-m train -u speechssl -k FOLDER ..."
-        )
     register()
     stand_in_for_programs()
     sys.argv = list(arguments)

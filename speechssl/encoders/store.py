@@ -172,14 +172,17 @@ def store_features(
                 }
             )
         store = FeatureStore.load(folder)
-        report_set_aside(store.failed, what)
-        if not store.places:
-            first = next((f" (the first, {name}: {why})" for name, why in store.failed.items()), "")
-            raise InputError(
-                f"no recording of {len(recordings)} can be used for {what}{first}; mend that and "
-                "give the same command"
-            )
+        refuse_if_all_failed(store.failed, len(recordings), what)
     return store
+
+
+def refuse_if_all_failed(failed: Mapping[str, str], count: int, what: str) -> None:
+    """List the recordings that cannot be used. Raises InputError where none of `count` can. failed:
+    id -> the reason; what: the purpose."""
+    report_set_aside(failed, what)
+    if len(failed) == count:
+        reason = next(iter(failed.values()), "there are none")
+        raise InputError(f"none of {count} recordings can be used for {what} ({reason}); mend that")
 
 
 def _plan_shards(

@@ -196,7 +196,6 @@ DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
     b"]\x00": lzma.decompress,
     b"\x78": zlib.decompress,
 }
-ESTIMATORS = ("KMeans", "MiniBatchKMeans")
 
 
 def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
@@ -209,21 +208,17 @@ def read_centroids(path: Path) -> tuple[np.ndarray, dict[str, Any]]:
             if packed.startswith(first_bytes):
                 content = decompress(packed)
         estimator = Restricted(io.BytesIO(content), encoding="latin-1").load()
-        kind = type(estimator).__name__
-        if kind not in ESTIMATORS:
-            raise ValueError(f"it holds {kind}, not a KMeans or MiniBatchKMeans")
         state = estimator.state
         centres = state["cluster_centers_"]
         centres = centres.items["array"] if isinstance(centres, Inert) else centres
         centres = np.ascontiguousarray(centres, np.float32)
-        if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
-            raise ValueError("its cluster_centers_ are not finite numbers (K, D)")
     except Exception as error:  # a damaged pickle can raise anything
         raise InputError(
             f"cannot read {path} as a fitted KMeans or MiniBatchKMeans of joblib "
             f"({type(error).__name__}: {cut_error(error)}); fetch it again, or export its "
             "centroids where it was made"
         ) from error
+    kind = type(estimator).__name__
     origin = {"file": path.name, "hash": hash_bytes(packed), "kind": kind}
     version = state.get("_sklearn_version")
     if isinstance(version, str):

@@ -26,7 +26,8 @@ from speechssl.audio import SAMPLE_RATE, collect, iterate_blocks, read_audio, re
 from speechssl.data.recordings import Item, Recording
 from speechssl.encoders.encoder import Chunking, FunctionEngine, SpeechEncoder
 from speechssl.encoders.load import load_encoder
-from speechssl.errors import InputError, report_set_aside
+from speechssl.encoders.store import refuse_if_all_failed
+from speechssl.errors import InputError
 from speechssl.timing import FrameGrid, RunLength
 from speechssl.units.codebook import PADDING, Codebook, load_codebook
 from speechssl.units.spectral import MFCC_GRID, SPECTRAL, stream_spectral
@@ -142,11 +143,7 @@ def make_features(
 ) -> Features:
     """Return the features of a layer of a loaded encoder. Raises InputError for a layer that it
     does not have, or None."""
-    if layer is None or not 0 <= layer <= encoder.layers:
-        given = "" if layer is None else f", not {layer}"
-        raise InputError(
-            f"{encoder.name} has the layers 0 to {encoder.layers}{given}; choose one with --layer"
-        )
+    layer = encoder.check_layer(layer)
     return Features(
         encoder=encoder.hash,
         grid=encoder.grid,
@@ -232,7 +229,7 @@ class UnitExtractor:
         finite."""
         if self.price:
             return self.codebook.segment(check_finite(features), self.price)
-        return self.codebook.assign(check_finite(features))
+        return self.codebook.assign(features)
 
     def extract_frames(self, samples: np.ndarray) -> np.ndarray:
         """Return the unit of every frame, (N,) float32 at 16 kHz -> (T,).
@@ -275,18 +272,17 @@ def make_extractor(encoder: SpeechEncoder, codebook: Codebook) -> UnitExtractor:
     return UnitExtractor(load_matching_features(codebook, encoder), codebook)
 
 
-def compute_one_hot(extractor: UnitExtractor, samples: np.ndarray) -> torch.Tensor:
-    """Return the units of samples (N,) as one-hot vectors (T, K)."""
-    units = torch.from_numpy(extractor.extract_frames(samples))
-    return torch.nn.functional.one_hot(units, extractor.codebook.size).float()
-
-
 def make_unit_encoder(extractor: UnitExtractor) -> SpeechEncoder:
     """Make an encoder with one layer, (T, K): the units that an extractor gives, as one-hot
     vectors, so that heads of SUPERB show what units keep and what they lose."""
+
+    def encode(samples: np.ndarray) -> torch.Tensor:
+        units = torch.from_numpy(extractor.extract_frames(samples))
+        return torch.nn.functional.one_hot(units, extractor.codebook.size).float()
+
     return SpeechEncoder(
         name=f"units of {extractor.codebook.name}",
-        engine=FunctionEngine(partial(compute_one_hot, extractor)),
+        engine=FunctionEngine(encode),
         grid=extractor.grid,
         layers=0,
         width=extractor.codebook.size,
@@ -337,7 +333,7 @@ def stream_frames(
             yield from (_encode_chunks(features, recording) if chunks is None else chunks)
         except (InputError, ValueError) as error:
             failed[recording.id] = str(error)
-    refuse_if_all_failed(failed, recordings, what)
+    refuse_if_all_failed(failed, len(recordings), what)
 
 
 def _encode_chunks(features: Features, recording: Recording) -> Iterator[np.ndarray]:
@@ -385,20 +381,7 @@ def encode_each(
             failed[recording.id] = str(error)
         else:
             yield recording, result
-    refuse_if_all_failed(failed, recordings, what)
-
-
-def refuse_if_all_failed(
-    failed: Mapping[str, str], recordings: Sequence[Recording], what: str
-) -> None:
-    """List the recordings that cannot be used. Raises InputError where none can. failed: id -> the
-    reason; what: the purpose."""
-    report_set_aside(failed, what)
-    if len(failed) == len(recordings):
-        reason = next(iter(failed.values()), "there are none")
-        raise InputError(
-            f"none of {len(failed)} recordings can be used for {what} ({reason}); give others"
-        )
+    refuse_if_all_failed(failed, len(recordings), what)
 
 
 def smooth(features: torch.Tensor, width: int) -> torch.Tensor:

@@ -461,7 +461,7 @@ def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
     ("name", "options", "message"),
     [
         ("no/such-encoder", {}, "no speech encoder at no/such-encoder"),
-        ("torchaudio:hubert_base", {}, "choose from .*HUBERT_BASE"),
+        ("torchaudio:hubert_base", {}, "choose one, such as HUBERT_BASE"),
         (__file__, {}, "test_load.py"),
         ("", {"device": "nowhere"}, "nowhere"),
         ("", {"device": "cpu", "engine": "openvino"}, "Open"),

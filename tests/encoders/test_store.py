@@ -113,7 +113,7 @@ def test_a_source_without_a_usable_recording_is_refused(tmp_path):
     def fail(name):
         raise ValueError("no sound")
 
-    wanted = r"no recording of 4 can be used for tests \(the first, a: no sound\); mend"
+    wanted = r"none of 4 recordings can be used for tests \(no sound\); mend"
     refused(wanted, store_rows, tmp_path / "f", fail)
     assert not (tmp_path / "f").exists()
 
