@@ -4,8 +4,7 @@ file, beside a card that says how it was made.
 `units fit` and `units import` write one (`kmeans.py`, `fit.py`); `load_codebook` reads it, and
 `Codebook.assign` maps features to units, the nearest centroids, which `Nearest` finds.
 
-Letters: T frames, D dimensions, K units, C candidates: pairs of a frame and a unit that may be its
-nearest.
+Letters: T frames, D dimensions, K units.
 """
 
 from __future__ import annotations
@@ -27,12 +26,8 @@ from speechssl.errors import InputError
 SUFFIX = ".safetensors"
 # Cards state that utterances are not padded, so that none depends on the others in its batch.
 PADDING = "none"
-BLOCK_SCORES = 1 << 18  # scores of a block: one megabyte, which stays in the second-level cache
-BLOCK_NUMBERS = 1 << 20  # numbers that are converted to float64 at a time
-# Relative error of rounding the factors of a float32 product, by the precision that torch is
-# allowed to compute it in.
-ROUNDING = {"tf32": 2.0**-11, "bf16": 2.0**-8}
-Candidates = tuple[np.ndarray, np.ndarray]  # frames, in order, and units: (C,) each
+BLOCK_SCORES = 1 << 18  # scores that are computed at a time
+ROUNDING = 1e-14  # of float64 scores, relative to their largest terms
 
 
 @dataclass(frozen=True)
@@ -169,23 +164,22 @@ def _read(path: Path) -> Codebook:
     """Read a codebook and its card. Raises InputError where either is missing, or they differ."""
     try:
         arrays = load_file(path)
-        centroids = arrays["centroids"]
-    except (OSError, SafetensorError, KeyError) as error:
+        card = read_json(_name_card(path))
+        codebook = Codebook(arrays["centroids"], card, str(path), arrays.get("offsets"))
+        if card.get("hash") != codebook.hash:
+            raise ValueError("it does not match its card")
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"cannot read the codebook {path} ({error}); check the path, or fit it again with "
             "`speechssl units fit`"
         ) from error
-    card = read_json(_name_card(path))
-    codebook = Codebook(centroids, card, str(path), arrays.get("offsets"))
-    if card.get("hash") != codebook.hash:
-        raise InputError(f"{path} does not match its card; fit it again with `speechssl units fit`")
     return codebook
 
 
 def check_out(path: Path) -> None:
     """Raise InputError where no codebook could be written by this name. Call it before hours of
     work."""
-    if path.suffix != SUFFIX or path.is_dir():
+    if path.suffix != SUFFIX:
         raise InputError(f"the codebook {path} must be a file named *{SUFFIX}; rename it")
 
 
@@ -209,13 +203,11 @@ def list_versions() -> dict[str, str]:
     return {name: version(name) for name in ("speechssl", "torch", "scikit-learn", "numpy")}
 
 
-# ---- the nearest centroid of every frame, exactly, by a matrix product
+# ---- the nearest centroid of every frame, by a matrix product
 #
-# |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. The error
-# of a rounded score has a known bound, which tells the units that may be the nearest of a frame:
-# its candidates. Nearly all frames have one; distances in float64 decide the rest. So the answer is
-# the argmin of the distances, for any number of frames in a call, any number of threads and any
-# machine.
+# |x - c|^2 is smallest where the score x.c - |c|^2 / 2 is largest: a product and a bias. In float64
+# rounding errors are far below the differences of float32 features, so the answer does not depend
+# on the number of frames in a call, the number of threads, or the machine.
 
 
 class Nearest:
@@ -232,95 +224,29 @@ class Nearest:
         device: torch.device | str = "cpu",
         offsets: np.ndarray | None = None,
     ) -> None:
-        self.device = torch.device(device)
-        self.centroids = np.ascontiguousarray(centroids, np.float32)
-        self.offsets = offsets
-        exact = self.centroids.astype(np.float64)
-        mean = exact.mean(0)
-        centred = exact - mean
-        # with c' = c - m: (x - m).c' - |c'|^2 / 2 = x.c' - (|c'|^2 / 2 + m.c')
-        biases = -np.square(centred).sum(1) / 2 - centred @ mean
-        if offsets is not None:
-            biases = offsets.astype(np.float64)
-        self.block = 1 << 15  # frames
-        if self.device.type == "cpu":
-            self.block = int(np.clip(BLOCK_SCORES // len(centred), 64, 1024))
-        self.weight = torch.from_numpy(centred).to(self.device, torch.float32)
-        self.bias = torch.from_numpy(biases).to(self.device, torch.float32)
-        self.largest_norm = float(np.linalg.norm(centred, axis=1).max())
-        # bound of the error of the rounded bias, with a term for underflow
-        self.bias_error = float(np.abs(biases).max()) * 2.0**-23 + exact.shape[1] * 2.0**-120
+        exact = torch.tensor(centroids, dtype=torch.float64, device=device)
+        self.mean = exact.mean(0)
+        self.centred = exact - self.mean
+        if offsets is None:
+            self.bias = -self.centred.square().sum(1) / 2
+        else:
+            self.bias = exact.new_tensor(offsets) + self.centred @ self.mean
+        self.largest_norm = self.centred.norm(dim=1).max()
+        self.block = max(BLOCK_SCORES // len(centroids), 64)  # frames
 
     @torch.inference_mode()
     def __call__(self, features: torch.Tensor) -> np.ndarray:
         """Return the unit (T,) int64 of every frame of features (T, D). Raises ValueError for
         features that are not finite."""
-        features = features.detach().to(self.device, torch.float32)
-        norms = torch.linalg.vector_norm(features, dim=1)
-        if not bool(norms.isfinite().all()):
+        features = features.detach().to(self.mean.device)
+        if not bool(features.isfinite().all()):
             raise ValueError("the features hold numbers that are not finite (NaN or infinity)")
-        frames, units = self._find_candidates(features, norms)
-        nearest = np.zeros(len(features), np.int64)
-        nearest[frames] = units  # right for frames with one candidate
-        counts = np.bincount(frames, minlength=len(features))
-        among_several = counts[frames] > 1
-        if among_several.any():
-            decided = self._decide(features, frames[among_several], units[among_several])
-            nearest[counts > 1] = decided
-        return nearest
-
-    def _find_candidates(self, features: torch.Tensor, norms: torch.Tensor) -> Candidates:
-        """Pair every frame with every unit that may be its nearest. features: (T, D); norms: (T,),
-        their lengths."""
-        errors = self._bound_error() * self.largest_norm * norms + self.bias_error
-        blocks = zip(features.split(self.block), errors.split(self.block), strict=True)
-        frames: list[np.ndarray] = []
-        units: list[np.ndarray] = []
-        for number, (rows, row_errors) in enumerate(blocks):
-            scores = torch.addmm(self.bias, rows, self.weight.T)
-            # the best score and a candidate's may both be off; 0.1 is for rounding in this line
-            least = scores.amax(1) - 2.1 * row_errors
-            if scores.device.type == "cpu":  # numpy is five times as fast as torch at this
-                places = np.flatnonzero(scores.numpy() >= least.numpy()[:, None])
-                block_rows, block_units = np.divmod(places, scores.shape[1])
-            else:
-                pairs = (scores >= least[:, None]).nonzero().cpu().numpy()
-                block_rows, block_units = pairs.T
-            frames.append(number * self.block + block_rows)
-            units.append(block_units)
-        return np.concatenate(frames), np.concatenate(units)
-
-    def _bound_error(self) -> float:
-        """Return a bound of the error of x.c where |x| |c| = 1: from rounding x and c, where torch
-        may round them, and from summing in float32."""
-        setting: Any = torch.backends.cuda
-        if self.bias.device.type == "cpu":
-            setting = torch.backends.mkldnn
-        # torch before 2.9 has one setting for all devices
-        allowed = getattr(getattr(setting, "matmul", None), "fp32_precision", None)
-        if not allowed:
-            precision = torch.get_float32_matmul_precision()
-            allowed = {"high": "tf32", "medium": "bf16"}.get(precision, "")
-        rounding = ROUNDING.get(allowed, 0.0)
-        return 2 * rounding + 3 * rounding**2 + self.centroids.shape[1] * 2.0**-23
-
-    def _decide(self, features: torch.Tensor, frames: np.ndarray, units: np.ndarray) -> np.ndarray:
-        """Choose among the candidates of each frame the nearest in float64, the first of equals.
-
-        features: (T, D); frames, units: the candidates, (C,) each. Returns a unit for each
-        different frame, in order.
-        """
-        size = max(BLOCK_NUMBERS // features.shape[1], 1)
-        distances = np.zeros(len(frames))
-        for start in range(0, len(frames), size):
-            part = slice(start, start + size)
-            rows = torch.from_numpy(frames[part]).to(self.device)
-            x = features[rows].cpu().numpy().astype(np.float64)
-            c = self.centroids[units[part]].astype(np.float64)
-            if self.offsets is None:
-                distances[part] = np.square(x - c).sum(1)
-            else:
-                distances[part] = -(x * c).sum(1) - self.offsets[units[part]]
-        nearest_first = np.lexsort((distances, frames))  # by frame, then by distance; it is stable
-        _, firsts = np.unique(frames[nearest_first], return_index=True)
-        return units[nearest_first[firsts]]
+        units = []
+        for rows in features.split(self.block):
+            rows = rows.double() - self.mean
+            scores = torch.addmm(self.bias, rows, self.centred.T)
+            # the first of the scores that differ from the best by rounding alone
+            terms = rows.norm(dim=1) * self.largest_norm + self.bias.abs().max()
+            least = scores.amax(1) - ROUNDING * terms
+            units.append((scores >= least[:, None]).int().argmax(1))
+        return torch.cat(units).cpu().numpy()

@@ -318,48 +318,22 @@ def extract_corpus(
     or made in another way, or other tables, and when another run uses it.
     """
     facts = dict(source or {})
+    out = maker.out
     # before anything is removed: the folder may hold units of recordings that have been moved
     if not any(recording.path.is_file() for recording in recordings):
         raise InputError(f"there is no recording such as {recordings[0].path}; check the source")
-    if share is None:
-        return _complete(maker, recordings, engine, facts, wait=False)
-    shards, results = _make_share(maker, recordings, engine, facts, share)
-    if not all(shard.path(maker.out).is_file() for shard in shards):
-        return Extraction({}, collect_failed(results))
-    # all parts are there: make them once more, which keeps every row whose file is unchanged, and
-    # so verifies them
-    return _complete(maker, recordings, engine, facts, wait=True)
-
-
-def _make_share(
-    maker: ShardMaker,
-    recordings: Sequence[Recording],
-    engine: Engine,
-    source: Mapping[str, Any],
-    share: tuple[int, int],
-) -> tuple[list[Shard], list[ShardResult]]:
-    """Make the parts of one share, while other processes may make those of other shares. Returns
-    the shards of all shares, and the results of this one."""
-    number, count = share
-    with lock_folder(maker.out, wait=False, shared=True):
-        _check_folder(maker, recordings, source)
-        shards = plan_shards(_measure(recordings), maker.size)
-        return shards, _make_shards(maker, shards[number - 1 :: count], engine)
-
-
-def _complete(
-    maker: ShardMaker,
-    recordings: Sequence[Recording],
-    engine: Engine,
-    source: Mapping[str, Any],
-    *,
-    wait: bool,
-) -> Extraction:
-    """Make all parts, remove those of other recordings, and write the card. wait: whether to wait
-    for other processes that use the folder; otherwise they are an InputError."""
-    out = maker.out
-    with lock_folder(out, wait=wait):
-        _check_folder(maker, recordings, source)
+    if share is not None:
+        number, count = share
+        with lock_folder(out, wait=False, shared=True):  # with the processes of other shares
+            _check_folder(maker, recordings, facts)
+            shards = plan_shards(_measure(recordings), maker.size)
+            results = _make_shards(maker, shards[number - 1 :: count], engine)
+        if not all(shard.path(out).is_file() for shard in shards):
+            return Extraction({}, collect_failed(results))
+    # After the last share all parts are made once more, which keeps every row whose file is
+    # unchanged, and so verifies them.
+    with lock_folder(out, wait=share is not None):
+        _check_folder(maker, recordings, facts)
         shards = plan_shards(_measure(recordings), maker.size)
         results = _make_shards(maker, shards, engine)
         failed = collect_failed(results)
@@ -374,7 +348,7 @@ def _complete(
                 f"no units could be extracted from {len(failed)} recordings; see the reasons in "
                 f"{out / FAILED}"
             )
-        card = _make_card(maker, results, source, failed)
+        card = _make_card(maker, results, facts, failed)
         write_json(out / CARD, card)
     return Extraction(card, failed)
 

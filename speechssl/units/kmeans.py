@@ -96,26 +96,16 @@ class Reservoir:
     def __init__(self, budget: int, seed: int) -> None:
         self.budget, self.seen = budget, 0
         self.rng = np.random.default_rng(seed)
-        self.rows = np.empty((0, 0), np.float32)
+        self.parts: list[np.ndarray] = []  # of the sample
 
     def add(self, frames: np.ndarray) -> None:
         """Add frames (T, D) of the stream."""
         free = max(self.budget - self.seen, 0)
         if free:
-            self._append(frames[:free])
-        self._replace_some(frames[free:])
-
-    def _append(self, frames: np.ndarray) -> None:
-        """Keep frames for which there is room."""
-        needed = self.seen + len(frames)
-        if len(self.rows) < needed:  # doubled, so that a large budget takes memory only when used
-            size = min(max(needed, 2 * len(self.rows)), self.budget)
-            grown = np.empty((size, frames.shape[1]), np.float32)
-            if self.seen:
-                grown[: len(self.rows)] = self.rows
-            self.rows = grown
-        self.rows[self.seen : needed] = frames
-        self.seen = needed
+            self.parts.append(frames[:free].copy())
+            self.seen += len(frames[:free])
+        if len(frames) > free:
+            self._replace_some(frames[free:])
 
     def _replace_some(self, frames: np.ndarray) -> None:
         """Let frame n of the stream replace a random frame of the sample with probability
@@ -124,9 +114,12 @@ class Reservoir:
         numbers = np.arange(self.seen + 1, self.seen + len(frames) + 1)
         slots = self.rng.integers(0, numbers, endpoint=False)
         is_kept = slots < self.budget
-        self.rows[slots[is_kept]] = frames[is_kept]  # the last of several in one slot stays
+        self.sample[slots[is_kept]] = frames[is_kept]  # the last of several in one slot stays
         self.seen += len(frames)
 
     @property
     def sample(self) -> np.ndarray:
-        return self.rows[: min(self.seen, self.budget)]
+        """Return the frames of the sample, (T, D)."""
+        if len(self.parts) > 1:
+            self.parts = [np.concatenate(self.parts)]
+        return self.parts[0]

@@ -141,12 +141,12 @@ def number_phones(
     SILENCE.
 
     phones: of `fill_gaps`. names: number of each phone, to which new phones are added. Raises
-    InputError for phones of another recording, or of times that are no seconds.
+    ValueError for phones of another recording, or of times that are no seconds.
     """
     seconds, last = grid.find_start(frames), phones[-1][2]
     if last > seconds + PADDING:
         unit = guess_unit([(last, seconds)])
-        raise InputError(
+        raise ValueError(
             f"phones of a recording of {seconds:.2f} s go on to {last:g} s"
             + (f", and their times look like {unit}" if unit else "")
             + "; correct the alignment"

@@ -27,7 +27,8 @@ from speechssl.data.files import detect_delimiter, parse_number, read_csv, read_
 from speechssl.data.recordings import Recording, list_recordings, make_audio_id
 from speechssl.data.records import Corpus, check_inside, load_corpus
 from speechssl.encoders.encoder import open_pool
-from speechssl.errors import InputError, report_set_aside
+from speechssl.encoders.store import refuse_if_all_failed
+from speechssl.errors import InputError
 from speechssl.processes import count_cores
 from speechssl.results import name_condition
 from speechssl.timing import RunLength
@@ -101,8 +102,6 @@ def _measure_source(o: Evaluate, pool: Executor) -> dict[str, Any]:
     is_corpus = o.split is not None or any(o.source.glob("*/passages.jsonl"))
     corpus = load_corpus(o.source, o.split or "test") if is_corpus else None
     labelled = read_labelled(o.source) if _is_labelled(o.source) else {}
-    if labelled:
-        _check_list(labelled, o)
     if o.violins and not labelled:
         raise InputError(
             "--violins draws the same-text distances of a list; give a .csv or .tsv with the "
@@ -167,25 +166,6 @@ def read_labelled(path: Path) -> dict[str, LabelledRecording]:
     return by_id
 
 
-def _check_list(labelled: Mapping[str, LabelledRecording], o: Evaluate) -> None:
-    """Raise InputError where no text of a list has two speakers, or there is one text alone."""
-    speakers: dict[str, set[str]] = {}
-    for line in list(labelled.values())[: o.first]:
-        speakers.setdefault(line.text, set()).add(line.speaker)
-    if len(speakers) < 2:
-        raise make_comparison_error(o.source, "there is only one text")
-    if max(map(len, speakers.values())) < 2:
-        raise make_comparison_error(o.source, "no text is spoken by two speakers")
-
-
-def make_comparison_error(source: Path, why: str) -> InputError:
-    """Make the error of a list whose texts and speakers allow no comparison."""
-    return InputError(
-        f"{source}: {why}; list several texts, each by several speakers, or give the folder of "
-        "the recordings, to measure what needs neither"
-    )
-
-
 def _list_recordings(
     corpus: Corpus | None, labelled: Mapping[str, LabelledRecording], o: Evaluate
 ) -> list[Recording]:
@@ -197,8 +177,6 @@ def _list_recordings(
         recordings = list_recordings(o.source)
     else:
         recordings = [Recording(p.id, corpus.path(p)) for p in corpus.passages.values()]
-    if not recordings:
-        raise InputError(f"{o.source} has no recording in its split; give another --split")
     return recordings[: o.first]
 
 
@@ -241,15 +219,12 @@ def _measure_phones(units: Units, phones: Phones, extractor: UnitExtractor) -> d
         runs = units[name]
         try:
             frames = number_phones(phones[name], extractor.grid, runs.frames, numbers)
-        except InputError as error:
+        except ValueError as error:
             left_out[name] = str(error)
             continue
         units_of_frames.append(runs.expand())
         phones_of_frames.append(frames)
-    report_set_aside(left_out, "purity and PNMI")
-    if not phones_of_frames:
-        reason = next(iter(left_out.values()))
-        raise InputError(f"no phones of the alignment can be used ({reason})")
+    refuse_if_all_failed(left_out, len(aligned), "purity and PNMI")
     return purity(units_of_frames, phones_of_frames)
 
 
@@ -272,8 +247,6 @@ def parse_distortion(text: str, o: Evaluate) -> Distortion:
         stretched = {"condition": f"stretch {rate:g}", "snr_db": None}
         return Distortion(stretched, partial(_stretch, rate=rate))
     condition = parse_condition(text)
-    if any(step.kind == "babble" for step in condition.steps or [condition]):
-        raise InputError(f"{text} needs the speech of other people; give another noise")
     distorter = Distorter(o.seed)
     distorter.check(condition)
     card = {"condition": condition.short, "snr_db": condition.snr_db} | distorter.describe(
@@ -342,7 +315,10 @@ def _measure_list(
     try:
         rows = compare_texts(sequences, texts, speakers, groups, o.seed)
     except ValueError as error:
-        raise make_comparison_error(o.source, str(error)) from error
+        raise InputError(
+            f"{o.source}: {error}; list several texts, each by several speakers, or give the "
+            "folder of the recordings, to measure what needs neither"
+        ) from error
     if o.violins:
         draw_violins(o.violins, rows)
     for row in rows:

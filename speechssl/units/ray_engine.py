@@ -6,18 +6,17 @@ Every machine sees the same files under the same paths (a shared disk) and has s
 
 from __future__ import annotations
 
-import json
 import logging
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import describe_refusal, list_differences, say_what_differs
-from speechssl.data.recordings import Recording
 from speechssl.encoders.encoder import open_pool
 from speechssl.errors import InputError, MissingExtra
 from speechssl.units.corpus import Shard, ShardMaker, ShardResult
@@ -52,7 +51,8 @@ class RayEngine:
             slots = gpus or int(resources.get("CPU", 0))
             # at least one: a cluster that grows on demand may begin with a head without cores
             actors = max(min(self.workers or slots, slots, len(shards)), 1)
-            rows = [_write_row(shard) for shard in shards]
+            # pickled, because not every file name is text
+            rows = [{"shard": pickle.dumps(shard)} for shard in shards]
             pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 ShardActor,
                 batch_size=1,
@@ -64,7 +64,10 @@ class RayEngine:
             )
             with _open_rows(pipeline) as answers:
                 for row in answers:
-                    yield _read_answer(row["answer"])
+                    answer = pickle.loads(row["answer"])
+                    if isinstance(answer, InputError):
+                        raise answer
+                    yield answer
 
 
 def _import_ray() -> Any:
@@ -128,33 +131,9 @@ def _open_rows(dataset: Any) -> Iterator[Iterator[dict[str, Any]]]:
                 thread.join(timeout=10)
 
 
-# ---- messages: a shard as a row of Ray Data, and the answer of an actor as JSON
-
-
-def _write_row(shard: Shard) -> dict[str, Any]:
-    ids = [recording.id for recording in shard.recordings]
-    # as bytes, because not every file name is text
-    paths = [os.fsencode(recording.path) for recording in shard.recordings]
-    return {"index": shard.index, "ids": ids, "paths": paths}
-
-
-def _read_row(row: dict[str, Any]) -> Shard:
-    recordings = []
-    for name, path in zip(row["ids"], row["paths"], strict=True):
-        recordings.append(Recording(name, Path(os.fsdecode(path))))
-    return Shard(row["index"], recordings)
-
-
-def _read_answer(text: str) -> ShardResult:
-    answer = json.loads(text)
-    if "error" in answer:
-        raise InputError(answer["error"])
-    return ShardResult(**answer)
-
-
 class ShardActor:
-    """An actor holds an extractor on some machine, and makes one shard a call. Errors that the user
-    can mend come back as sentences, not as exceptions of Ray."""
+    """An actor holds an extractor on some machine, and makes one shard a call. It returns errors
+    that the user can mend, since Ray would wrap them in its own exceptions."""
 
     def __init__(
         self,
@@ -169,20 +148,21 @@ class ShardActor:
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
-    def __call__(self, batch: Any) -> dict[str, list[str]]:
+    def __call__(self, batch: Any) -> dict[str, list[bytes]]:
         """Make the shard of a table of one row."""
         (row,) = batch.to_pylist()
-        shard = _read_row(row)
-        answer: dict[str, Any]
+        shard: Shard = pickle.loads(row["shard"])
+        answer: ShardResult | InputError
         try:
             with open_pool(1) as pool:
                 maker = self._load_once()
-                answer = asdict(maker.finish(shard, maker.begin(shard, pool)))
+                answer = maker.finish(shard, maker.begin(shard, pool))
         except InputError as error:
-            answer = {"error": str(error)}
+            answer = error
         except OSError as error:
-            answer = {"error": describe_refusal(error, self.out, f" on {os.uname().nodename}")}
-        return {"answer": [json.dumps(answer)]}
+            reason = describe_refusal(error, self.out, f" on {os.uname().nodename}")
+            answer = InputError(reason)
+        return {"answer": [pickle.dumps(answer)]}
 
     def _load_once(self) -> ShardMaker:
         """Load the extractor in the first call. Raises InputError where its units would differ from

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from speechssl.audio import read_audio
 from speechssl.augment.training import TrainingDistortions, parse_distortions
@@ -142,7 +141,7 @@ def fit_codebook(
     """Make the new codebook: a linear head on a sample of frames, or the mean of every unit. Return
     it, and the first COMPARED recordings without their features.
 
-    Raises InputError where a unit has no mean, or a head no frame at all.
+    Raises InputError where a unit has no mean.
     """
     size = card["K"]
     is_linear = o.read_out == "linear"
@@ -163,16 +162,18 @@ def fit_codebook(
             sums_of_recording = np.zeros((size, clean.shape[1]))
             np.add.at(sums_of_recording, units, clean)
             sums = sums + sums_of_recording
-    missing = int((counts == 0).sum())
-    absent = f"{missing} of {size} units never occur in these recordings"
-    if missing == size or (missing and not is_linear):
-        raise InputError(f"{absent}; give more of them with --recordings")
     if not is_linear:
+        missing = int((counts == 0).sum())
+        if missing:
+            raise InputError(
+                f"{missing} of {size} units never occur in these recordings; give more of them "
+                "with --recordings"
+            )
         return Codebook((sums / counts[:, None]).astype(np.float32), card), compared
     rows = sample.sample
     unseen = size - len(np.unique(rows[:, -1]))
     if unseen:
-        tqdm.write(
+        print(
             f"{unseen} of {size} units are not among these {len(rows)} frames, and the new "
             "codebook never gives them; a larger --budget may have them",
             file=sys.stderr,

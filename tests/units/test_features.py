@@ -132,7 +132,7 @@ def test_features_that_are_not_finite_give_no_units(extractor):
         extractor.extract_frames(np.full(9_000, np.nan, np.float32))
     nan_features = torch.full((9, 32), torch.nan)
     broken = replace(extractor.features, raw=lambda samples: iter([nan_features]))
-    with pytest.raises(ValueError, match="features that are not finite"):
+    with pytest.raises(ValueError, match="features .* not finite"):
         replace(extractor, features=broken).extract_frames(np.zeros(9_000, np.float32))
 
 

@@ -50,10 +50,10 @@ class OneByOne(Reservoir):
     def add(self, frames):
         for row in frames:
             if not self.seen:
-                self.rows = np.empty((self.budget, len(row)), np.float32)
+                self.parts = [np.empty((self.budget, len(row)), np.float32)]
             slot = self.seen if self.seen < self.budget else self.rng.integers(0, self.seen + 1)
             if slot < self.budget:
-                self.rows[slot] = row
+                self.parts[0][slot] = row
             self.seen += 1
 
 
@@ -118,7 +118,7 @@ def test_a_codebook_comes_back_as_it_was_and_no_other_does(tmp_path):
     assert np.array_equal(loaded.centroids, centroids)
     assert loaded.card == CARD | {"K": 6, "hash": book.hash}
     save_file({"centroids": loaded.centroids + 1e-4}, path)
-    refused("book.safetensors does not match its card; fit it again", load_codebook, path)
+    refused("book.safetensors .it does not match its card.*fit it again", load_codebook, path)
     path.unlink()
     refused(r"book\.", load_codebook, path)
 
@@ -176,7 +176,6 @@ def test_neither_blocks_nor_threads_change_a_close_call(close_calls, monkeypatch
         set_threads(threads)
         assert np.array_equal(Nearest(centroids)(features), expected)
     monkeypatch.setattr(codebook, "BLOCK_SCORES", 64 * len(centroids))  # 64 frames at a time
-    monkeypatch.setattr(codebook, "BLOCK_NUMBERS", 3 * centroids.shape[1])  # three frames
     small_blocks = Nearest(centroids)
     assert small_blocks.block == 64
     assert np.array_equal(small_blocks(features), expected)
