@@ -200,13 +200,12 @@ def model_folder(name: str | Path = DEFAULT) -> Path:
     Raises InputError where none of them is found.
     """
     name = str(name)
-    may_be_on_hub = "/" in name and _is_hub_name(name)
     places = [Path(name), SHIPPED / name]
-    if may_be_on_hub:
+    if "/" in name and _is_hub_name(name):
         places.append(find_models_root() / name)
-    if may_be_on_hub and not any(map(_holds_models, places)):
-        with suppress(LookupError):
-            places.append(_fetch_snapshot(name, nested=True))
+        if not any(map(_holds_models, places)):
+            with suppress(LookupError):
+                places.append(_fetch_snapshot(name, nested=True))
     for folder in places:
         if _holds_models(folder):
             return folder

@@ -89,11 +89,11 @@ def mix(
 ) -> np.ndarray:
     """Add noise to speech at an SNR in dB: speech level over RMS level of the noise that is added.
 
-    speech: (N,); noise: (M,), cropped or repeated by `fit_length`; over: as in `measure_level`.
+    speech: (N,); noise: (M,), cropped or repeated by `fit_at`; over: as in `measure_level`.
     Returns float32 (N,), scaled down as a whole if it would go beyond full scale. Raises ValueError
     where the speech or the noise is silent.
     """
-    noise = fit_length(noise, len(speech))
+    noise = fit_at(noise, len(speech), 0)
     level = measure_level(speech, over)
     noise_level = measure_rms_level(noise)
     if not (np.isfinite(level) and np.isfinite(noise_level)):
@@ -104,14 +104,9 @@ def mix(
     return limit_peak(np.asarray(speech, np.float64) + gain * noise)
 
 
-def fit_length(noise: np.ndarray, n: int, rng: Generator | None = None) -> np.ndarray:
-    """Fit noise (M,) to (n,) samples: crop it at a random offset if it is longer, repeat it with
-    cross-fades if it is shorter.
-
-    rng None: begin with the first sample. The fades are of equal power, so that the level does not
-    dip at a join.
-    """
-    return fit_at(noise, n, 0 if rng is None else draw_offset(len(noise), n, rng))
+def fit_length(noise: np.ndarray, n: int, rng: Generator) -> np.ndarray:
+    """Fit noise (M,) to (n,) samples from a random offset."""
+    return fit_at(noise, n, draw_offset(len(noise), n, rng))
 
 
 def draw_offset(m: int, n: int, rng: Generator) -> int:
@@ -120,8 +115,9 @@ def draw_offset(m: int, n: int, rng: Generator) -> int:
 
 
 def fit_at(noise: np.ndarray, n: int, offset: int) -> np.ndarray:
-    """Fit noise as `fit_length` does, from an offset in samples: in the noise if it is long enough,
-    else in the loop that is made of it."""
+    """Fit noise (M,) to (n,) samples: crop it at the offset if it is longer; if it is shorter, make
+    a loop of it with a cross-fade, and begin at the offset in the loop. The fades are of equal
+    power, so that the level does not dip at a join."""
     if len(noise) >= n:
         return noise[offset : offset + n]
     fade = _choose_fade(len(noise))

@@ -9,7 +9,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from speechssl.artifacts import write_json, write_text
 from speechssl.checkpoints import SHIPPED
 from speechssl.textlm.encoders import MINILM, collect_licences
-from speechssl.textlm.layers import Shift
 from speechssl.textlm.subwords import SubwordUnits, make_subword_units
 from speechssl.textlm.symbols import (
     assign_tokens,
@@ -116,11 +115,6 @@ def test_a_vocabulary_that_does_not_do_is_refused(
 ):
     vocabulary = vocabulary or tokenizer
     refused(message, embed_symbols, text_encoder(), vocabulary, symbols, assignment)
-
-
-def test_a_shift_of_another_width_is_refused(text_encoder):
-    shift = Shift(layer=1, vector=torch.zeros(31))
-    refused("the shift has 31 numbers", shift.attach, text_encoder())
 
 
 def test_begin_and_end_of_a_sentence_serve_as_cls_and_sep(text_encoder):

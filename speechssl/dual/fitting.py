@@ -123,7 +123,7 @@ def fit_reader(
     if not options.dropout:
         remove_dropout(model.encoder)
     if options.gradient_checkpointing:
-        checkpoint_gradients(model.encoder, options.text_encoder)
+        checkpoint_gradients(model.encoder)
     result = fit(objective or model, batches, options.training, folder, evaluation)
     return {"training": result, "trained_parameters": count_trained(model)}
 

@@ -198,13 +198,8 @@ def zero_rates(holder: Any) -> None:
             setattr(holder, name, 0.0)
 
 
-def checkpoint_gradients(encoder: PreTrainedModel, name: str) -> None:
-    """Recompute the layers in the backward pass: slower, in far less memory. Raises InputError for
-    an encoder that does not support it."""
-    if not encoder.supports_gradient_checkpointing:
-        raise InputError(
-            f"{name} does not support gradient checkpointing; leave out --gradient-checkpointing"
-        )
+def checkpoint_gradients(encoder: PreTrainedModel) -> None:
+    """Recompute the layers in the backward pass: slower, in far less memory."""
     with warnings.catch_warnings():  # transformers 6 will call it otherwise
         warnings.simplefilter("ignore", FutureWarning)
         encoder.gradient_checkpointing_enable({"use_reentrant": False})

@@ -61,8 +61,7 @@ def check_layer(encoder: nn.Module, layer: int) -> None:
 
 def hook_layer(encoder: nn.Module, layer: int, change: Change) -> torch.utils.hooks.RemovableHandle:
     """Replace the output of a layer by `change` of it, until the handle is removed or its `with`
-    block ends. Raises InputError where there is no such layer."""
-    check_layer(encoder, layer)
+    block ends."""
     layers = find_layers(encoder)
 
     def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -87,14 +86,7 @@ class Shift:
     origin: dict[str, Any] = field(default_factory=dict)  # the method, texts and encoder
 
     def attach(self, encoder: nn.Module) -> None:
-        """Add the vector to every token of that layer from now on. Raises InputError where the
-        encoder has no such layer, or another width."""
-        width: Any = encoder.config.hidden_size  # type: ignore[union-attr]
-        if len(self.vector) != width:
-            raise InputError(
-                f"the shift has {len(self.vector)} numbers and the encoder a width of {width}; "
-                "give one of this encoder"
-            )
+        """Add the vector to every token of that layer from now on."""
         hook_layer(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
 
     def save(self, path: Path) -> None:
