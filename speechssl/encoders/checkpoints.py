@@ -22,7 +22,6 @@ import torch
 from speechssl.artifacts import read_json
 from speechssl.encoders.unpickle import read_pt, replace_stand_ins
 from speechssl.errors import InputError, cut_error
-from speechssl.schema import convert
 
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
 LAYER = "encoder.layers.{n}."
@@ -181,25 +180,16 @@ def _get_value(section: dict[str, Any], name: str, kind: type) -> Any:
     return value if type(value) is kind else None
 
 
-@dataclass(frozen=True)
-class TorchaudioArguments:
-    """These arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) do not follow from
-    the weights."""
-
-    encoder_num_heads: int
-    encoder_layer_norm_first: bool
-    extractor_conv_layer_config: list[tuple[int, int, int]] | None = None
-    encoder_max_distance: int | None = None
-
-    def make_architecture(self) -> Architecture:
-        """Return the properties that the arguments state."""
-        layers = self.extractor_conv_layer_config
-        return Architecture(
-            strides=tuple(stride for _, _, stride in layers) if layers else STRIDES,
-            heads=self.encoder_num_heads,
-            pre_norm=self.encoder_layer_norm_first,
-            max_distance=self.encoder_max_distance,
-        )
+def read_torchaudio_architecture(arguments: Mapping[str, Any]) -> Architecture:
+    """Read the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) that do not
+    follow from the weights."""
+    layers = arguments.get("extractor_conv_layer_config")
+    return Architecture(
+        strides=tuple(stride for _, _, stride in layers) if layers else None,
+        heads=arguments.get("encoder_num_heads"),
+        pre_norm=arguments.get("encoder_layer_norm_first"),
+        max_distance=arguments.get("encoder_max_distance"),
+    )
 
 
 def make_config(
@@ -442,7 +432,7 @@ def read_bundle(name: str) -> Weights:
     for other in ("wavlm", "hubert"):
         if name.startswith(other.upper()):
             model_type = other
-    stated = convert(dict(bundle._params), TorchaudioArguments, where).make_architecture()
+    stated = read_torchaudio_architecture(bundle._params)
     stated = replace(stated, model_type=model_type, normalise=bundle._normalize_waveform)
     state, left_out = _leave_out_extras(_strip_prefix(state))
     return Weights(where, where, "torchaudio", state, left_out, stated)
@@ -468,8 +458,11 @@ def read_file(path: Path) -> Weights:
     if settings is not None:
         stated = read_fairseq_architecture(replace_stand_ins(settings))
     else:
+        # arguments of torchaudio's factory, such as `speechssl convert` writes
+        beside = path.with_suffix(".json")
+        stated = read_torchaudio_architecture(read_json(beside) if beside.is_file() else {})
         facts = {name: card.get(name) for name in ("model_type", "normalise")}
-        stated = replace(_read_arguments(path), **facts)
+        stated = replace(stated, **facts)
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "label_embs_concat" in left_out and stated.model_type is None:
@@ -489,16 +482,6 @@ def _unwrap(content: Any) -> tuple[Any, Any]:
     if isinstance(content.get("state_dict"), Mapping):  # of Lightning
         return content["state_dict"], None
     return content, None
-
-
-def _read_arguments(path: Path) -> Architecture:
-    """Read the arguments of torchaudio's factory from a file beside the weights, such as `speechssl
-    convert` writes; nothing is stated without it."""
-    arguments = path.with_suffix(".json")
-    if not arguments.is_file():
-        return Architecture()
-    remedy = "give the arguments of wav2vec2_model, or delete the file"
-    return convert(read_json(arguments), TorchaudioArguments, arguments, remedy).make_architecture()
 
 
 def _strip_prefix(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

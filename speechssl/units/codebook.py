@@ -214,8 +214,8 @@ class Nearest:
     """A finder is prepared once for the centroids (K, D) on one device, and called to find the
     nearest. With offsets (K,) that is the centroid of the largest score x.c + offset.
 
-    The mean of the centroids is subtracted from them first. That adds the same to all scores of a
-    frame, and smaller numbers have smaller rounding errors.
+    The mean of the centroids is subtracted from them and from the frames first, for smaller numbers
+    have smaller rounding errors.
     """
 
     def __init__(
@@ -246,7 +246,8 @@ class Nearest:
             rows = rows.double() - self.mean
             scores = torch.addmm(self.bias, rows, self.centred.T)
             # the first of the scores that differ from the best by rounding alone
-            terms = rows.norm(dim=1) * self.largest_norm + self.bias.abs().max()
-            least = scores.amax(1) - ROUNDING * terms
+            best = scores.amax(1)
+            terms = rows.norm(dim=1) * self.largest_norm + best.abs()
+            least = best - ROUNDING * terms
             units.append((scores >= least[:, None]).int().argmax(1))
         return torch.cat(units).cpu().numpy()

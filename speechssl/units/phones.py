@@ -125,9 +125,7 @@ def fill_gaps(phones: Sequence[Phone]) -> list[Phone]:
         if start > last_end + EPSILON:
             filled.append((SILENCE, last_end, start))
         label = SILENCE if name.strip() in PAUSES else name.strip()
-        overlaps = start < last_end - EPSILON
-        begin = last_end if overlaps else start
-        filled.append((label, begin, end))
+        filled.append((label, max(start, last_end), end))
         last_end = end
     if not filled:
         raise ValueError("there are no phones; leave it out or align it again")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -51,12 +50,11 @@ class RayEngine:
             slots = gpus or int(resources.get("CPU", 0))
             # at least one: a cluster that grows on demand may begin with a head without cores
             actors = max(min(self.workers or slots, slots, len(shards)), 1)
-            # pickled, because not every file name is text
-            rows = [{"shard": pickle.dumps(shard)} for shard in shards]
+            rows = [{"shard": shard} for shard in shards]
             pipeline = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 ShardActor,
                 batch_size=1,
-                batch_format="pyarrow",
+                batch_format="numpy",
                 compute=ray.data.ActorPoolStrategy(size=actors),
                 num_cpus=1,
                 num_gpus=min(gpus, 1),  # an actor sees only the GPUs that it asks for
@@ -64,10 +62,9 @@ class RayEngine:
             )
             with _open_rows(pipeline) as answers:
                 for row in answers:
-                    answer = pickle.loads(row["answer"])
-                    if isinstance(answer, InputError):
-                        raise answer
-                    yield answer
+                    if isinstance(row["answer"], InputError):
+                        raise row["answer"]
+                    yield row["answer"]
 
 
 def _import_ray() -> Any:
@@ -148,10 +145,9 @@ class ShardActor:
         self.load, self.out, self.size, self.card, self.folder = load, out, size, card, folder
         self.maker: ShardMaker | None = None
 
-    def __call__(self, batch: Any) -> dict[str, list[bytes]]:
+    def __call__(self, batch: Any) -> dict[str, list[ShardResult | InputError]]:
         """Make the shard of a table of one row."""
-        (row,) = batch.to_pylist()
-        shard: Shard = pickle.loads(row["shard"])
+        (shard,) = batch["shard"]
         answer: ShardResult | InputError
         try:
             with open_pool(1) as pool:
@@ -162,7 +158,7 @@ class ShardActor:
         except OSError as error:
             reason = describe_refusal(error, self.out, f" on {os.uname().nodename}")
             answer = InputError(reason)
-        return {"answer": [pickle.dumps(answer)]}
+        return {"answer": [answer]}
 
     def _load_once(self) -> ShardMaker:
         """Load the extractor in the first call. Raises InputError where its units would differ from

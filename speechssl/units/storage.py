@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +113,8 @@ def decode_part(content: bytes) -> Part:
 
 def _split_lists(column: pa.ChunkedArray) -> list[np.ndarray]:
     """Split a column of lists into an array (U,) int64 a row."""
-    arrays: list[np.ndarray] = []
-    for chunk in column.chunks:
-        # int64, as units are when they are extracted: lengths are multiplied to sample numbers
-        values = chunk.values.to_numpy().astype(np.int64)
-        arrays += [values[start:end] for start, end in pairwise(chunk.offsets.to_numpy())]
-    return arrays
+    # int64, as units are when they are extracted: lengths are multiplied to sample numbers
+    return [values.astype(np.int64) for values in column.to_numpy()]
 
 
 def read_part_card(path: Path) -> dict[str, Any] | None:
