@@ -89,7 +89,8 @@ def rename(
     """
     rows = TORCHAUDIO
     if kind == "fairseq":
-        rows = (*FAIRSEQ, *([FAIRSEQ_NORMS[norm]] if norm else FAIRSEQ_NORMS.values()))
+        norms = [FAIRSEQ_NORMS[norm]] if norm else FAIRSEQ_NORMS.values()
+        rows = (*FAIRSEQ, *norms)
     patterns = []
     for hugging_face, other in rows:
         old, new = (hugging_face, other) if norm else (other, hugging_face)

@@ -7,7 +7,6 @@ Letters: N samples, T frames, C channels, D width.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import threading
 import warnings
@@ -19,7 +18,6 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from tqdm import tqdm
 
 from speechssl.audio import SAMPLE_RATE
 from speechssl.encoders.encoder import Engine
@@ -59,7 +57,6 @@ class OpenVinoEngine:
         self.first = model.feature_extractor.conv_layers[0]
         if not graph.is_file():
             convert_to_openvino(model, graph)
-            tqdm.write(f"converted for OpenVINO ({graph})", file=sys.stderr)
         self.graph = openvino.Core().read_model(graph)
         self.threads = torch.get_num_threads()  # of the thread that loads it, not of a pool's
         self.compiled: dict[tuple[int, ...], Any] = {}

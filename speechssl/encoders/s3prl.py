@@ -97,7 +97,7 @@ def load_s3prl(name: str) -> SpeechEncoder:
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class UpstreamEngine:
     """This engine runs an upstream on one utterance at a time."""
 
