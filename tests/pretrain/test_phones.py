@@ -118,14 +118,6 @@ def test_a_run_in_two_parts_ends_with_the_same_encoder(recordings, student_folde
     assert load_encoder(tmp_path / "encoder").hash == expected
 
 
-def test_damaged_weights_are_named(tmp_path):
-    folder = tmp_path / "encoder"
-    folder.mkdir()
-    (folder / "config.json").write_text('{"model_type": "hama"}')
-    (folder / "model.safetensors").write_bytes(b"damaged")
-    refused(str(folder), load_encoder, folder)
-
-
 def test_weights_that_are_not_those_of_the_card_are_refused(student_folder, tmp_path):
     folder = shutil.copytree(student_folder / "encoder", tmp_path / "encoder")
     save_hama(load_start("hama"), folder)
