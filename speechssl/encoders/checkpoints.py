@@ -143,13 +143,19 @@ class Architecture:
     max_distance: int | None = None  # of WavLM's relative positions
 
 
-def read_fairseq_architecture(settings: Any) -> Architecture:
-    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`."""
+def read_fairseq_architecture(settings: Any, where: str) -> Architecture:
+    """Read fairseq's `cfg` ({"model": ..., "task": ...}) or its older, flat `args`. Raises
+    InputError for an activation other than gelu."""
     settings = settings if isinstance(settings, dict) else {}
     model, task = _get_section(settings, "model"), _get_section(settings, "task")
     pretraining = model.get("w2v_args")  # in the settings of a fine-tuned model
     if isinstance(pretraining, dict):
         model = _get_section(pretraining, "model")
+    if model.get("activation_fn", "gelu") != "gelu":
+        raise InputError(
+            f"{where} has the activation {model['activation_fn']}, and only gelu is supported; "
+            "give another checkpoint"
+        )
     # an expression such as "[(512,10,5)] + [(512,3,2)] * 4 + [(512,2,2)] * 2", of (C, K, stride)
     strides: list[int] = []
     expression = str(model.get("conv_feature_layers"))
@@ -457,7 +463,7 @@ def read_file(path: Path) -> Weights:
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
     if settings is not None:
-        stated = read_fairseq_architecture(replace_stand_ins(settings))
+        stated = read_fairseq_architecture(replace_stand_ins(settings), str(path))
     else:
         # arguments of torchaudio's factory, such as `speechssl convert` writes
         beside = path.with_suffix(".json")
