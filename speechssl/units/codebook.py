@@ -224,6 +224,8 @@ class Nearest:
         device: torch.device | str = "cpu",
         offsets: np.ndarray | None = None,
     ) -> None:
+        if torch.device(device).type == "mps":  # which has no float64
+            device = "cpu"
         exact = torch.tensor(centroids, dtype=torch.float64, device=device)
         self.mean = exact.mean(0)
         self.centred = exact - self.mean
