@@ -6,14 +6,14 @@ those of the text (of the transcript where there is no text) as they are spelt t
 answers that have times keep them; recordings stay where they are. A record that is not spoken as it
 is written is set aside, and such an answer gets no times.
 
-While a split is aligned, OUT/SPLIT/parts has a file for each recording: its words with times
-(`AlignedPart`), or why it has none (`FailedPart`). A killed run reads these files again.
+While a split is aligned, OUT/SPLIT/parts has a file for each recording (`Part`): its words with
+times, or why it has none. A killed run reads these files again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,53 +182,10 @@ def load_aligner(models: str | Path, recogniser: str, language: str) -> Aligner:
     return WhisperAligner(engine, loaded.name, weights, language)
 
 
-# ---- a recording
-
-
-@dataclass(frozen=True)
-class AlignedPart:
-    """An aligned part has the words of a recording with their times."""
-
-    confidence: float
-    seconds: float  # length of the recording
-    words: tuple[Span, ...]
-    losses: list[float]  # of each word, as in `Alignment`
-    symbols: list[int]  # of each word, as in `Alignment`
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of its file."""
-        return asdict(self) | {"words": [[w.text, w.start, w.end] for w in self.words]}
-
-
-@dataclass(frozen=True)
-class FailedPart:
-    """A failed part says why a recording gets no times."""
-
-    reason: str
-    why: str | None = None  # the error, where one was raised
-    confidence: float | None = None  # where the reason is that it is too low
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of its file and of its line in set_aside.jsonl."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-
-Part = AlignedPart | FailedPart
-
-
-def read_part(path: Path) -> Part:
-    """Read a part from its file."""
-    fields = dict(read_json(path))
-    if "reason" in fields:
-        return FailedPart(**fields)
-    words = tuple(Span(*word) for word in fields.pop("words"))
-    return AlignedPart(words=words, **fields)
-
-
-class Untimed(Exception):
-    """An answer gets no times, for this reason."""
+# A part is what is known of a recording: `confidence`, `seconds` (its length), `words` ([text,
+# start, end] each), and of each word `losses` and `symbols` as in `Alignment`; or, where it gets no
+# times, `reason`, and `why` (the error) or the `confidence` that is too low.
+Part = dict[str, Any]
 
 
 # ---- a split
@@ -244,14 +201,12 @@ class AlignedSplit:
     confidence: float  # the least confidence of a recording or an answer that gets times
 
     def align_record(self, kind: Kind, record: Record) -> Part:
-        """Align a record and write its part, or read the part that an earlier run has written."""
+        """Align a record and write its part, unless an earlier run has written it; return it."""
         initial = kind[0]  # p of passages, q of questions
         path = self.out / self.data.split / PARTS / f"{initial}-{make_safe_name(record.id)}.json"
-        if path.is_file():
-            return read_part(path)
-        part = self._align(record)
-        write_json(path, part.fields)
-        return part
+        if not path.is_file():
+            write_json(path, self._align(record))
+        return dict(read_json(path))
 
     def _align(self, record: Record) -> Part:
         """Align a record, or say why its recording gets no times."""
@@ -259,20 +214,19 @@ class AlignedSplit:
             samples = read_audio(self.data.path(record))
             alignment = self.aligner.align(samples, list_spoken_words(record))
         except InputError as error:
-            return FailedPart(UNUSABLE, why=str(error))
+            return {"reason": UNUSABLE, "why": str(error)}
         except ValueError as error:
-            return FailedPart(UNFIT, why=str(error))
+            return {"reason": UNFIT, "why": str(error)}
         confidence = round(alignment.measure_confidence(), 4)
         if confidence < self.confidence:
-            return FailedPart(OTHER_TEXT, confidence=confidence)
-        words = [Span(w.text, round(w.start, 5), round(w.end, 5)) for w in alignment.words]
-        return AlignedPart(
-            confidence=confidence,
-            seconds=len(samples) / SAMPLE_RATE,
-            words=tuple(words),
-            losses=alignment.losses.round(3).tolist(),
-            symbols=alignment.symbols.tolist(),
-        )
+            return {"reason": OTHER_TEXT, "confidence": confidence}
+        return {
+            "confidence": confidence,
+            "seconds": len(samples) / SAMPLE_RATE,
+            "words": [[w.text, round(w.start, 5), round(w.end, 5)] for w in alignment.words],
+            "losses": alignment.losses.round(3).tolist(),
+            "symbols": alignment.symbols.tolist(),
+        }
 
     def align_records(self, report: PrepareReport, workers: int) -> SplitRecords:
         """Return the records with times, and report those that are set aside. workers: number of
@@ -280,28 +234,26 @@ class AlignedSplit:
         data, split = self.data, self.data.split
         parts = self.align_parts(workers)
         passages: dict[str, Passage] = {}
-        passage_parts: dict[str, AlignedPart | None] = {}  # None where the corpus has the times
         for p in data.passages.values():
             report.count(split, "passages")
-            part = parts.get(("passages", p.id))
             # no part: the passage has its times already, or it could not be tried
-            if part is None and not p.words:
-                part = FailedPart(NO_TEXT if p.audio else NO_RECORDING)
-            if isinstance(part, FailedPart):
-                report.set_aside(split, "passages", p.id, **part.fields)
+            part = parts.get(("passages", p.id), {})
+            if not part and not p.words:
+                part = {"reason": NO_TEXT if p.audio else NO_RECORDING}
+            if "reason" in part:
+                report.set_aside(split, "passages", p.id, **part)
             else:
                 passages[p.id] = self.attach_alignment(p, part)
-                passage_parts[p.id] = part
         questions: list[Question] = []
         for q in data.questions:
             report.count(split, "questions")
-            part = parts.get(("questions", q.id))
+            part = parts.get(("questions", q.id), {})
             if q.passage not in passages:
                 report.set_aside(split, "questions", q.id, ITS_PASSAGE)
-            elif isinstance(part, FailedPart):
-                report.set_aside(split, "questions", q.id, **part.fields)
+            elif "reason" in part:
+                report.set_aside(split, "questions", q.id, **part)
             else:
-                passage, passage_part = passages[q.passage], passage_parts[q.passage]
+                passage, passage_part = passages[q.passage], parts.get(("passages", q.passage), {})
                 answers = [self.time_answer(a, q, passage, passage_part, report) for a in q.answers]
                 questions.append(replace(self.attach_alignment(q, part), answers=tuple(answers)))
         return SplitRecords(tuple(passages.values()), questions)
@@ -324,68 +276,64 @@ class AlignedSplit:
                 parts[kind, record.id] = part
         return parts
 
-    def attach_alignment(self, record: Any, part: AlignedPart | None) -> Any:
-        """Return a record with the words of its part, if any, and the absolute paths of its
-        recordings."""
+    def attach_alignment(self, record: Any, part: Part) -> Any:
+        """Return a record with the words of its part, which may be empty, and the absolute paths of
+        its recordings."""
         root = self.data.root.resolve()
-        moved = record
+        changes: dict[str, Any] = {}
         if record.audio:
-            moved = replace(moved, audio=str(root / record.audio))
+            changes["audio"] = str(root / record.audio)
         if isinstance(record, Question):
-            options = tuple(str(root / audio) for audio in record.option_audio)
-            moved = replace(moved, option_audio=options)
-        if part is not None:
-            moved = replace(moved, words=part.words)
+            changes["option_audio"] = tuple(str(root / audio) for audio in record.option_audio)
+        if part:
+            changes["words"] = tuple(Span(*word) for word in part["words"])
             # the corpus may have taken the length from a header, which may only estimate it
-            if abs(part.seconds - record.seconds) > TOLERANCE:
-                moved = replace(moved, seconds=part.seconds)
-        return moved
+            if abs(part["seconds"] - record.seconds) > TOLERANCE:
+                changes["seconds"] = part["seconds"]
+        return replace(record, **changes)
 
     def time_answer(
         self,
         answer: Answer,
         question: Question,
         passage: Passage,
-        part: AlignedPart | None,
+        part: Part,
         report: PrepareReport,
     ) -> Answer:
         """Return an answer with times, from the first to the last of its words, unless it has times
-        or its words are not found. part: the part of the passage; None where the corpus has the
-        times of its words."""
+        or its words are not found. part: that of the passage; empty where the corpus has the times
+        of its words."""
         if answer.start is not None:
             return answer
-        language = find_language(question.language)
-        try:
-            first, last = self.find_answer_words(answer, language, passage, part)
-        except Untimed as error:
-            report.remark(self.data.split, str(error), UNTIMED)
+        found = self.find_answer_words(answer, find_language(question.language), passage, part)
+        if isinstance(found, str):
+            report.remark(self.data.split, found, UNTIMED)
             return answer
+        first, last = found
         remedy = "now timed, from the first to the last of their words"
         report.remark(self.data.split, "answers that had no times", remedy)
         return replace(answer, start=passage.words[first].start, end=passage.words[last].end)
 
     def find_answer_words(
-        self, answer: Answer, language: str, passage: Passage, part: AlignedPart | None
-    ) -> tuple[int, int]:
-        """Find the first and last word of an answer in its passage. part: as in `time_answer`.
-        Raises Untimed where they are not found, or their confidence is too low."""
+        self, answer: Answer, language: str, passage: Passage, part: Part
+    ) -> tuple[int, int] | str:
+        """Find the first and last word of an answer in its passage; or return the reason why they
+        are not found, or not trusted. part: as in `time_answer`."""
         place, why = locate(answer, passage.written, language)
         if place is None:
-            raise Untimed(why)
+            return why
         word_places = find_word_places(passage.written, passage.words)
         if word_places is None:
-            raise Untimed(FOREIGN_WORDS)
+            return FOREIGN_WORDS
         words = find_touched_words(word_places, *place)
         if words is None:
-            raise Untimed(SILENT)
-        if part is not None:
-            alignment = Alignment(part.words, np.array(part.losses), np.array(part.symbols))
-            first, last = words
-            if (
-                alignment.measure_confidence(max(first - CONTEXT, 0), last + CONTEXT)
-                < self.confidence
-            ):
-                raise Untimed(UNRECOGNISED)
+            return SILENT
+        if part:
+            losses, symbols = np.array(part["losses"]), np.array(part["symbols"])
+            alignment = Alignment(passage.words, losses, symbols)
+            first, last = max(words[0] - CONTEXT, 0), words[1] + CONTEXT
+            if alignment.measure_confidence(first, last) < self.confidence:
+                return UNRECOGNISED
         return words
 
 

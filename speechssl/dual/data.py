@@ -219,7 +219,7 @@ def read_unit_source(units: Path, corpus: Path, pieces: Pieces | None = None) ->
 
     card = read_units_card(units)
     grid = FrameGrid(**card["grid"])
-    source = UnitSource(dict(card["made_from"]), card["K"], grid, tuple(card["codebooks"]))
+    source = UnitSource(card["made_from"], card["K"], grid, tuple(card["codebooks"]))
     if source.made_from.get("corpus") != hash_data(corpus, units.name):
         raise InputError(
             f"the units in {units} were made from another corpus than {corpus}; extract them again"

@@ -289,7 +289,7 @@ def average_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
         times = [(a.start, a.end) for a in question.answers]
         gold = [(start, end) for start, end in times if start is not None and end is not None]
         answer = answers.get(question.id)
-        predicted = (answer.start, answer.end) if answer and answer.end > answer.start else None
+        predicted = (answer.start, answer.end) if answer else None
         scores.append(frame_f1(predicted, gold))
     return sum(scores) / len(scores)
 

@@ -341,8 +341,6 @@ def load_parts(folder: Path, answering: bool = False) -> Parts:
             raise InputError(
                 f"{folder / FILES[name]} does not match its card; train or fetch the model again"
             )
-    if not (folder / FILES["weights"]).is_file():
-        raise InputError(f"{folder} has no {FILES['weights']}; copy or train the reader whole")
     weights = dequantise(load_file(folder / FILES["weights"]))
     rows, width = config.pop("symbols")
     shape = config.pop("subwords", None)

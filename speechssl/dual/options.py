@@ -96,17 +96,11 @@ class QaOptions:
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     def __post_init__(self) -> None:
-        """Raise InputError for windows that leave gaps between them, and for short windows that are
-        longer than the others."""
+        """Raise InputError for windows that leave gaps between them."""
         if self.stride > self.window:
             raise InputError(
                 f"windows of {self.window} tokens {self.stride} apart leave gaps; give a --stride "
                 "of at most --window"
-            )
-        if self.short_window > self.window:
-            raise InputError(
-                f"short windows of {self.short_window} tokens are longer than windows of "
-                f"{self.window}; give a --short-window of at most --window"
             )
 
     @property
