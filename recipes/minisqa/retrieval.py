@@ -168,14 +168,14 @@ class Embedder:
             return self.run(ids, mask)  # one text has no segments
 
         pad_batch = partial(collate, pad=pad)
-        vectors = run_model(run, choose_device("auto"), framed, pad_batch, BATCH, self.bf16)
+        vectors = run_model(run, choose_device(), framed, pad_batch, BATCH, self.bf16)
         return torch.stack(vectors).numpy()
 
 
 def load_word_embedder(name: str, bf16: bool) -> Embedder:
     """Load the embedder of a text encoder. Raises InputError where it cannot be loaded."""
     model, tokenizer = load_text_encoder(name)
-    model.to(choose_device("auto"))
+    model.to(choose_device())
 
     def run(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         return pool_means(model(input_ids=ids, attention_mask=mask).last_hidden_state, mask)
@@ -200,7 +200,7 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
     model, layout, card = load_reader(models / reader)
     if adapt_extractor(models / reader, card, extractor).pieces and reader != TAUGHT:
         raise InputError(f"{models / reader} reads pieces of units, whose table is not compared")
-    model.to(choose_device("auto"))
+    model.to(choose_device())
     specials = (layout.cls, layout.sep, layout.pad)
     weights = {reader: card["weights"]}
 

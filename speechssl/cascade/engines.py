@@ -72,7 +72,7 @@ class HuggingFaceRecogniser:
     def __init__(self, source: Path | str, language: str | None = None) -> None:
         self.name = Path(source).name
         self.separator = choose_joiner(language or "en")
-        device = str(choose_device("auto"))
+        device = choose_device()
         folder = fetch_checkpoint(source, "recogniser")
         config = _load(AutoConfig, folder)
         kind = (config.architectures or [config.model_type])[0]
@@ -117,7 +117,7 @@ class CtcCheckpoint:
 
     longest = CTC_LONGEST
 
-    def __init__(self, folder: Path, config: Any, separator: str, device: str) -> None:
+    def __init__(self, folder: Path, config: Any, separator: str, device: torch.device) -> None:
         tokenizer = _load(AutoTokenizer, folder)
         self._extractor = _load(AutoFeatureExtractor, folder)
         self.grid = FrameGrid.of_convolutions(SAMPLE_RATE, config.conv_kernel, config.conv_stride)
@@ -164,7 +164,9 @@ class WhisperCheckpoint:
 
     longest = WHISPER_LONGEST
 
-    def __init__(self, folder: Path, language: str | None, device: str, separator: str) -> None:
+    def __init__(
+        self, folder: Path, language: str | None, device: torch.device, separator: str
+    ) -> None:
         self.separator = separator
         self.model = _load_model(AutoModelForSpeechSeq2Seq, folder, device)
         settings = self.model.generation_config
@@ -272,7 +274,7 @@ def _load(loader: Any, folder: Path) -> Any:
         return loader.from_pretrained(str(folder), trust_remote_code=False)
 
 
-def _load_model(loader: Any, folder: Path, device: str) -> Any:
+def _load_model(loader: Any, folder: Path, device: torch.device) -> Any:
     """Load the model of a checkpoint for inference."""
     with _refuse_unloadable(folder):
         model, info = loader.from_pretrained(

@@ -179,7 +179,7 @@ def _load_trained(folder: Path, bf16: bool) -> tuple[TrainedReader, dict[str, An
     InputError for a reader of units, which has no tokeniser."""
     model, layout, card = load_reader(folder, answering=True)
     codec = TextCodec(read_wordpiece(folder) or load_tokenizer(folder))
-    reader = TrainedReader(codec, Reader(model, layout, bf16=bf16))
+    reader = TrainedReader(codec, Reader(model.to(choose_device()), layout, bf16=bf16))
     return reader, {"text_qa": card["weights"], "layout": card["layout"]}
 
 
@@ -212,7 +212,8 @@ def load_huggingface(folder: Path, options: ReaderOptions, bf16: bool = False) -
         tokenizer = read_tokenizer(folder, remedy)
         if not tokenizer.is_fast:
             raise ValueError("its tokeniser does not say where in a text its tokens stand")
-        reader = HuggingFaceReader(model.eval().requires_grad_(False), tokenizer, options, bf16)
+        model = model.eval().requires_grad_(False).to(choose_device())
+        reader = HuggingFaceReader(model, tokenizer, options, bf16)
         # reading one word tells whether the model needs other inputs, such as images or boxes
         one_word = Transcript((TimedWord("anna", math.nan, math.nan, math.nan),))
         reader.read([(one_word, one_word)])
@@ -316,8 +317,8 @@ def list_written_words(transcript: Transcript) -> list[str]:
 
 @dataclass(frozen=True)
 class HuggingFaceReader:
-    """This reader finds answers by a question-answering model of transformers and its tokeniser.
-    The model is moved to a GPU where there is one."""
+    """This reader finds answers by a question-answering model of transformers and its
+    tokeniser."""
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
@@ -325,9 +326,6 @@ class HuggingFaceReader:
     bf16: bool = False
     retrieve: int | None = None  # windows of a passage that are read; None: all
     batch: int = 16
-
-    def __post_init__(self) -> None:
-        self.model.to(choose_device("auto"))
 
     @property
     def encoder(self) -> Any:

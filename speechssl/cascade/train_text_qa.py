@@ -25,7 +25,6 @@ from speechssl.dual.data import Example, Layout, find_answer_times
 from speechssl.dual.fitting import (
     STEPS,
     answer_in_batches,
-    average_f1,
     collect_reader_facts,
     describe_run,
     fit_spans,
@@ -40,6 +39,7 @@ from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.errors import InputError, report_set_aside
+from speechssl.metrics import token_f1
 from speechssl.options import find_shipped, select_settings
 from speechssl.processes import is_main
 from speechssl.text import split_pieces
@@ -225,8 +225,12 @@ def make_word_evaluation(
     items = {q.id: (words[q.id], words[q.passage]) for q in data.questions}
 
     def score() -> float:
-        reader = TrainedReader(codec, Reader(model, layout, device=str(model.head.weight.device)))
+        reader = TrainedReader(codec, Reader(model, layout))
         answers = answer_in_batches(make_text_system(TextQa(reader), "text").answer_all, items)
-        return average_f1(data, {name: answer.text for name, answer in answers.items()})
+        scores = []
+        for q in data.questions:
+            references = [a.text for a in q.answers]
+            scores.append(token_f1(answers[q.id].text, references, q.language))
+        return sum(scores) / len(scores)
 
     return Evaluation(o.qa.evaluation, "f1", len(items), score)

@@ -41,7 +41,7 @@ from speechssl.dual.options import QaOptions
 from speechssl.dual.system import Reader
 from speechssl.errors import InputError
 from speechssl.finetuning import count_trained, merge_lora, train_only
-from speechssl.metrics import frame_f1, token_f1
+from speechssl.metrics import frame_f1
 from speechssl.options import EvalOptions, select_settings
 from speechssl.processes import is_main
 from speechssl.textlm.encoders import (
@@ -275,8 +275,8 @@ def make_timed_evaluation(
             items[q.id] = (encoded[q.id], encoded[q.passage])
 
     def score() -> float:
-        reader = Reader(model, layout, device=str(model.head.weight.device))
-        return average_ff1(data, answer_in_batches(partial(answer, reader), items))
+        answers = answer_in_batches(partial(answer, Reader(model, layout)), items)
+        return average_ff1(data, answers)
 
     return Evaluation(options, "ff1", len(data.questions), score)
 
@@ -291,15 +291,6 @@ def average_ff1(data: Corpus, answers: Mapping[str, Any]) -> float:
         answer = answers.get(question.id)
         predicted = (answer.start, answer.end) if answer else None
         scores.append(frame_f1(predicted, gold))
-    return sum(scores) / len(scores)
-
-
-def average_f1(data: Corpus, answers: Mapping[str, str | None]) -> float:
-    """Average F1 over all questions. answers: id -> text; a question without one scores 0."""
-    scores = []
-    for q in data.questions:
-        references = [a.text for a in q.answers]
-        scores.append(token_f1(answers.get(q.id) or "", references, q.language))
     return sum(scores) / len(scores)
 
 

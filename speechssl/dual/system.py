@@ -112,11 +112,9 @@ def find_best_span_of_windows(
     return replace(best, confidence=float(confidence), null=null)
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device of this name of torch; for `auto` a GPU where there is one."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+def choose_device() -> torch.device:
+    """Return the GPU where there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @torch.inference_mode()
@@ -176,18 +174,14 @@ def warn_truncated(count: int, total: int, limit: str) -> None:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader answers with a trained SpanModel, which it moves to its device."""
+    """A reader answers with a trained SpanModel, on the device where that is."""
 
     model: Any
     layout: Layout
     batch: int = 16
     bf16: bool = False
-    device: str = "auto"  # a GPU where there is one
     retrieve: int | None = None  # windows of a passage that are read; None: all
     ngram: int = 1  # tokens of the n-grams by which they are retrieved
-
-    def __post_init__(self) -> None:
-        self.model.to(choose_device(self.device))
 
     def read(self, items: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[AnswerSpan]:
         """Find the best span of each passage. items: (question, passage), token ids. Warns of
@@ -271,7 +265,8 @@ def load_dual(
     system_card = {"dual": card["weights"], "layout": card["layout"], **extractor.card}
     if bf16:
         system_card["bf16"] = True
-    return DualSystem(extractor, Reader(model, layout, bf16=bf16), system_card, name)
+    reader = Reader(model.to(choose_device()), layout, bf16=bf16)
+    return DualSystem(extractor, reader, system_card, name)
 
 
 def adapt_extractor(

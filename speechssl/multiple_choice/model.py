@@ -29,7 +29,7 @@ from torch.nn import functional
 from speechssl.data.records import Question
 from speechssl.dual.data import Layout, collate, mark_window
 from speechssl.dual.model import IGNORED, EncoderInputs, load_parts
-from speechssl.dual.system import choose_device, run_model
+from speechssl.dual.system import run_model
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens
 
@@ -145,16 +145,12 @@ def is_choice(card: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class ChoiceReader:
-    """A reader scores options with a trained ChoiceModel, which it moves to its device."""
+    """A reader scores options with a trained ChoiceModel, on the device where that is."""
 
     model: Any
     layout: Layout
     batch: int = 16
     bf16: bool = False
-    device: str = "auto"  # a GPU where there is one
-
-    def __post_init__(self) -> None:
-        self.model.to(choose_device(self.device))
 
     @torch.inference_mode()
     def score_many(self, items: Sequence[ChoiceTokens]) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ from speechssl.cascade.data import Transcript
 from speechssl.cascade.system import is_ctc_head, load_recogniser
 from speechssl.checkpoints import model_folder
 from speechssl.data.records import Passage, Question
-from speechssl.dual.system import adapt_extractor
+from speechssl.dual.system import adapt_extractor, choose_device
 from speechssl.encoders.load import load_shared_encoder
 from speechssl.errors import InputError
 from speechssl.multiple_choice.data import ChoiceTokens, make_text_choice
@@ -203,7 +203,7 @@ def _load_reader(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dic
             "folder it is in with --models, or evaluate without (--systems chance longest-option)"
         )
     model, layout, card = load_choice(part)
-    return ChoiceReader(model, layout, bf16=bf16), card
+    return ChoiceReader(model.to(choose_device()), layout, bf16=bf16), card
 
 
 def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:

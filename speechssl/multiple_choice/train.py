@@ -282,8 +282,7 @@ def make_evaluation(
         training_codes = getattr(model.embedding, "codes", None)
         if codes is not None:
             model.embedding.codes = codes
-        reader = ChoiceReader(model, layout, device=str(next(model.parameters()).device))
-        answers = answer_in_batches(reader.score_many, items, 16)
+        answers = answer_in_batches(ChoiceReader(model, layout).score_many, items, 16)
         if codes is not None:
             model.embedding.codes = training_codes
         exact = 0

@@ -19,11 +19,11 @@ import torch
 from speechssl.audio import SAMPLE_RATE
 from speechssl.cascade.data import Recogniser
 from speechssl.data.records import Passage, Question
-from speechssl.dual.system import Reader, TimedAnswer
+from speechssl.dual.system import Reader, TimedAnswer, choose_device
 from speechssl.errors import InputError
 from speechssl.speechbert.data import make_word_table, recognise_words, sort_spans, stack_codes
 from speechssl.speechbert.model import WordEncoder, load_weights
-from speechssl.units.features import Features, load_features, make_features
+from speechssl.units.features import Features, check_finite, load_features, make_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +86,7 @@ class SpeechBertSystem:
                     "its manifest has no words with times, which speechbert-aligned "
                     "needs; choose speechbert"
                 )
-        rows = torch.cat(list(self.features.stream(samples))).cpu().numpy()
-        if not np.isfinite(rows).all():
-            raise ValueError("the encoder gives features that are not finite")
+        rows = check_finite(torch.cat(list(self.features.stream(samples)))).cpu().numpy()
         inside = [w for w in words if w.start < len(samples) / SAMPLE_RATE]
         table = make_word_table(rows, {"": (0, len(rows))}, {"": [inside]}, self.features.grid)
         (sequence,) = table.sequences[""]
@@ -116,7 +114,7 @@ def load_speechbert(
     system_card |= {"layout": card["layout"], "boundaries": boundaries}
     if bf16:
         system_card["bf16"] = True
-    reader = Reader(model, layout, bf16=bf16)
+    reader = Reader(model.to(choose_device()), layout, bf16=bf16)
     return SpeechBertSystem(features, words, reader, recogniser, system_card)
 
 

@@ -57,7 +57,7 @@ class Body:
         self, encoder: PreTrainedModel, table: nn.Embedding, tokenizer: PreTrainedTokenizerBase
     ) -> None:
         """Move an encoder to its device. table: (V, E), embeddings of its tokens."""
-        device = choose_device("auto")
+        device = choose_device()
         self.encoder = encoder.eval().requires_grad_(False).to(device)
         self.table = table.eval().requires_grad_(False).to(device)
         self.inputs = EncoderInputs(encoder, table.embedding_dim)
