@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from speechssl.artifacts import hash_files, read_json, replace_file, write_json
 from speechssl.cascade.data import TimedWord, Transcript
-from speechssl.errors import InputError, cut_error
+from speechssl.errors import InputError
 from speechssl.quantisation import dequantise
 from speechssl.timing import FrameGrid
 
@@ -69,7 +68,7 @@ class CtcVocabulary:
     def number_symbols(self, symbols: Iterable[str]) -> list[int]:
         """Number symbols. Those that the vocabulary lacks are left out, as the head cannot write
         them."""
-        index = {symbol: i for i, symbol in enumerate(self.symbols) if i != BLANK}
+        index = {symbol: i for i, symbol in enumerate(self.symbols)}
         return [index[symbol] for symbol in symbols if symbol in index]
 
     def encode(self, text: str) -> list[int]:
@@ -77,9 +76,9 @@ class CtcVocabulary:
         return self.number_symbols(self.separator.join(text.split()))
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Return the text of symbol numbers (already collapsed); blanks are dropped, separators
-        become single spaces."""
-        text = "".join(self.symbols[i] for i in numbers if i != BLANK)
+        """Return the text of symbol numbers, which are no blanks; separators become single
+        spaces."""
+        text = "".join(self.symbols[i] for i in numbers)
         return " ".join(text.replace(self.separator, " ").split()) if self.separator else text
 
 
@@ -127,9 +126,6 @@ class CtcHead(nn.Module):
         features: (B, L, T, D) or, for one hidden state, (B, T, D); lengths: (B,) frames that are
         not padding, 1 to T.
         """
-        if features.is_inference() and torch.is_grad_enabled():
-            # the output of a frozen encoder in inference mode cannot be saved for a backward pass
-            features = features.clone()
         if self.weights is not None:
             features = torch.einsum("l,bltd->btd", self.weights.softmax(0), features)
         elif features.ndim == 4:
@@ -139,15 +135,10 @@ class CtcHead(nn.Module):
             hidden = run_lstm(self.lstm, hidden, lengths)
         return self.output(self.dropout(hidden)).float().log_softmax(-1)
 
-    def loss(
-        self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]
-    ) -> dict[str, Tensor]:
-        """Return `loss` and `too_long`. targets: B lists of symbol numbers, without blanks.
-
-        loss: the mean over the batch of each utterance's CTC loss divided by its number of symbols,
-        in nats. too_long: the share of targets that do not fit into their frames and so add nothing
-        to the loss.
-        """
+    def loss(self, features: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
+        """Return the mean over the batch of each utterance's CTC loss divided by its number of
+        symbols, in nats. Targets that do not fit into their frames add nothing to it. targets: B
+        lists of symbol numbers, without blanks."""
         log_probs = self(features, lengths)
         sizes = torch.tensor([len(target) for target in targets])
         joined = torch.tensor([i for target in targets for i in target], dtype=torch.long)
@@ -160,11 +151,7 @@ class CtcHead(nn.Module):
             reduction="none",
             zero_infinity=True,
         )
-        too_long = [count_needed_frames(t) > int(n) for t, n in zip(targets, lengths, strict=True)]
-        return {
-            "loss": (losses / sizes.clamp(min=1).to(losses)).mean(),
-            "too_long": torch.tensor(too_long, dtype=torch.float32).mean(),
-        }
+        return (losses / sizes.clamp(min=1).to(losses)).mean()
 
 
 def run_lstm(lstm: nn.LSTM, padded: Tensor, lengths: Tensor) -> Tensor:
@@ -362,15 +349,13 @@ class CtcRecogniser:
         """Find the symbols of the text that `decoder` finds in log-probabilities (T, V), piece by
         piece of a long recording."""
         vocabulary = self.vocabulary
-        separator = None
-        if vocabulary.separator:
-            separator = vocabulary.symbols.index(vocabulary.separator)
         spans: list[TokenSpan] = []
         for start, end in cut_at_blanks(log_probs):
             piece = log_probs[start:end]
             aligned = align_spans(piece, vocabulary.encode(self.decoder.decode(piece)))
-            if spans and aligned and separator is not None and aligned[0].token != separator:
+            if spans and aligned and vocabulary.separator:
                 # the cut is between two words, whose separator the decoder does not write
+                separator = vocabulary.symbols.index(vocabulary.separator)
                 frame = start + aligned[0].start
                 spans.append(replace(aligned[0], token=separator, start=frame, end=frame))
             for span in aligned:
@@ -393,10 +378,10 @@ class CtcRecogniser:
         features = states[None].to(self.head.output.weight.device)
         return self.head(features, torch.tensor([features.shape[-2]]))[0].cpu()
 
-    def save(self, folder: Path | str, facts: Mapping[str, Any] | None = None) -> None:
+    def save(self, folder: Path, facts: Mapping[str, Any]) -> None:
         """Write `head.safetensors` and then `card.json`, to which `facts` are added. Of the encoder
         only the hash is saved."""
-        weights = Path(folder) / "head.safetensors"
+        weights = folder / "head.safetensors"
         state = {k: v.detach().cpu().contiguous() for k, v in self.head.state_dict().items()}
         with replace_file(weights) as temporary:
             save_file(state, temporary)
@@ -409,13 +394,13 @@ class CtcRecogniser:
             "vocabulary": asdict(self.vocabulary),
             "weights": hash_files([weights]),
         }
-        write_json(Path(folder) / "card.json", card | dict(facts or {}))
+        write_json(folder / "card.json", card | dict(facts))
 
     @classmethod
-    def load(cls, folder: Path | str, encoder: Any) -> CtcRecogniser:
+    def load(cls, folder: Path, encoder: Any) -> CtcRecogniser:
         """Load a recogniser that `save` wrote. Raises InputError for another folder, and for
         another encoder than the head was trained on."""
-        path = Path(folder) / "card.json"
+        path = folder / "card.json"
         card = read_json(path)
         if card.get("kind") != "ctc-recogniser":
             raise InputError(
@@ -428,15 +413,8 @@ class CtcRecogniser:
                 f"{encoder.hash}; load that encoder or train the head again"
             )
         head = CtcHead(HeadShape(**card["head"]))
+        head.load_state_dict(dequantise(load_file(folder / "head.safetensors")))
         symbols, separator = card["vocabulary"]["symbols"], card["vocabulary"]["separator"]
-        weights = Path(folder) / "head.safetensors"
-        try:
-            head.load_state_dict(dequantise(load_file(weights)))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise InputError(
-                f"{weights} does not have the weights of its card ({cut_error(error)}); "
-                "restore it or train again"
-            ) from error
         vocabulary = CtcVocabulary(tuple(symbols), separator)
         recogniser = cls(encoder, head, vocabulary, card["name"], card["layer"])
         recogniser.card = {"asr": card["weights"]}

@@ -235,12 +235,12 @@ class _HeadTraining(nn.Module):
         targets: torch.Tensor,
         sizes: torch.Tensor,
     ) -> Batch:
-        """Return what `CtcHead.loss` does. features: (B, T, D), or (B, T, L, D) of L hidden states;
-        lengths: (B,) frames of each; targets: (B, symbols), padded; sizes: (B,) symbols of each."""
+        """Return the loss. features: (B, T, D), or (B, T, L, D) of L hidden states; lengths: (B,)
+        frames of each; targets: (B, symbols), padded; sizes: (B,) symbols of each."""
         if features.ndim == 4:
             features = features.transpose(1, 2)
         symbols = [target[:size].tolist() for target, size in zip(targets, sizes, strict=True)]
-        return self.head.loss(features.float(), lengths, symbols)
+        return {"loss": self.head.loss(features.float(), lengths, symbols)}
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ def test_a_recognition_task_is_evaluated(mini_corpus, encoder, tmp_path):
         lstm_width=8,
     )
     recogniser = CtcRecogniser(encoder, CtcHead(shape), vocabulary, "ctc", layer=None)
-    recogniser.save(tmp_path / "asr")
+    recogniser.save(tmp_path / "asr", {})
     # two questions, each of the text "a"
     corpus = mini_corpus(lengths=(16_000, 20_000))
     task = RecognitionTask(tmp_path / "asr", corpus, encoder, ON_TRAIN)

@@ -119,7 +119,7 @@ class TranscriptionHead(nn.Module):
     def loss(self, states: Tensor, lengths: Tensor, targets: Sequence[Sequence[int]]) -> Tensor:
         """Return the CTC loss in nats per symbol, the mean over the batch. targets: the numbers of
         each recording's symbols; those with too few frames add nothing."""
-        return self.ctc.loss(self._sum_states(states, lengths), lengths, targets)["loss"]
+        return self.ctc.loss(self._sum_states(states, lengths), lengths, targets)
 
     def _sum_states(self, states: Tensor, lengths: Tensor) -> Tensor:
         features: Tensor = self.featurizer(states)
