@@ -48,12 +48,10 @@ class WhisperAligner:
     """
 
     def __init__(self, engine: WhisperCheckpoint, name: str, weights: str, language: str) -> None:
-        self.engine, self.name, self.weights, self.joiner = (
-            engine,
-            name,
-            weights,
-            choose_joiner(language),
-        )
+        self.engine = engine
+        self.name = name
+        self.weights = weights
+        self.joiner = choose_joiner(language)
         # other implementations do not return the attention
         engine.model.set_attn_implementation("eager")
         settings = engine.model.generation_config

@@ -16,7 +16,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -86,7 +85,8 @@ class BeamDecoder:
         prefixes = [empty]
         for frame in log_probs.double().cpu().numpy():
             prefixes = self._step(prefixes, frame)
-        texts: dict[str, _TextScore] = {}  # the texts of whole words with their scores
+        # the texts of whole words -> their scores by the recogniser and by the language model
+        texts: dict[str, tuple[float, float]] = {}
         for prefix in prefixes:
             ended: _Prefix | None = prefix
             if prefix.is_within_word:
@@ -95,9 +95,9 @@ class BeamDecoder:
                 continue
             acoustic = prefix.acoustic
             if ended.text in texts:
-                acoustic = _add(acoustic, texts[ended.text].acoustic)
+                acoustic = _add(acoustic, texts[ended.text][0])
             end_score = self._score_word(ended.context, self.model.numbers[END])
-            texts[ended.text] = _TextScore(acoustic, ended.score + end_score)
+            texts[ended.text] = (acoustic, ended.score + end_score)
         if not texts:
             return prefixes[0].text[: prefixes[0].word_start].strip()
         return max(texts, key=lambda text: sum(texts[text])).strip()
@@ -268,13 +268,6 @@ class _Prefix:
     def rank(self) -> float:
         """Return the score by which prefixes are kept or dropped."""
         return self.acoustic + (self.score + self.lookahead)
-
-
-class _TextScore(NamedTuple):
-    """A whole text has these two scores, in nats; their sum decides."""
-
-    acoustic: float
-    language: float
 
 
 class Lexicon:

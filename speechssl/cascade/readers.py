@@ -34,7 +34,6 @@ from speechssl.dual.system import (
     find_best_span_of_windows,
     retrieve_windows,
     run_model,
-    warn_truncated,
 )
 from speechssl.errors import InputError
 from speechssl.options import find_shipped
@@ -322,8 +321,8 @@ class HuggingFaceReader:
 
     model: Any
     tokenizer: PreTrainedTokenizerBase
-    options: ReaderOptions = ReaderOptions()
-    bf16: bool = False
+    options: ReaderOptions
+    bf16: bool
     retrieve: int | None = None  # windows of a passage that are read; None: all
     batch: int = 16
 
@@ -338,8 +337,7 @@ class HuggingFaceReader:
 
     def read(self, items: Sequence[tuple[Transcript, Transcript]]) -> list[WordSpan | None]:
         """Find spans as `TrainedReader` does. The text of an answer is cut out of the passage by
-        `cut_at_words`. Warns of questions that fill more than half of a window: they are cut off.
-        """
+        `cut_at_words`. Questions are cut off that fill more than half of a window."""
         length = self.options.max_seq_length
         length = min(length, count_positions(self.model) or length)
         pairs: list[JoinedText] = []
@@ -347,11 +345,6 @@ class HuggingFaceReader:
             text = question.separator.join(list_written_words(question))
             words = list_written_words(passage)
             pairs.append(join_text(self.tokenizer, text, words, passage.separator))
-        truncated = 0
-        for pair in pairs:
-            question_tokens = (pair.part == 0).sum()
-            truncated += question_tokens > _limit_question_tokens(pair, length)
-        warn_truncated(truncated, len(items), f"half of {length} tokens")
         windows: list[TextWindow] = []
         for i, pair in enumerate(pairs):
             windows += self._cut_windows(i, pair, length)
@@ -402,8 +395,9 @@ class HuggingFaceReader:
         """Cut a passage into windows of at most `length` tokens, with the question, as fast
         tokenisers do. item: number of the pair."""
         question_positions = np.flatnonzero(joined.part == 0)
-        # the question is cut off where it is too long
-        tail = question_positions[_limit_question_tokens(joined, length) :]
+        # at most half of a window, less the special tokens, is read of a question
+        limit = max(length // 2 - int((joined.part == -1).sum()), 0)
+        tail = question_positions[limit:]
         ids = np.delete(joined.ids, tail)
         segments = np.delete(joined.segments, tail)
         part = np.delete(joined.part, tail)
@@ -455,9 +449,3 @@ class HuggingFaceReader:
         if getattr(self.model.config, "type_vocab_size", 2) < 2:
             return False
         return name in inspect.signature(self.model.forward).parameters
-
-
-def _limit_question_tokens(joined: JoinedText, length: int) -> int:
-    """Return how many tokens of a question are read at most: half of a window of this length, less
-    the special tokens."""
-    return max(length // 2 - int((joined.part == -1).sum()), 0)

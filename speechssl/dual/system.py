@@ -164,14 +164,6 @@ def retrieve_windows(
     return tuple(candidates[i] for i in sorted(best))
 
 
-def warn_truncated(count: int, total: int, limit: str) -> None:
-    """Warn of questions that lost their tail; the warning names the line two calls above `read`.
-    limit: the most that is kept, such as "120 tokens"."""
-    if count:
-        message = f"{count} of {total} questions lost what is beyond {limit}"
-        warnings.warn(message, stacklevel=4)
-
-
 @dataclass(frozen=True)
 class Reader:
     """A reader answers with a trained SpanModel, on the device where that is."""
@@ -190,7 +182,10 @@ class Reader:
         """
         layout = self.layout
         truncated = sum(len(question) > layout.question for question, _ in items)
-        warn_truncated(truncated, len(items), f"{layout.question} tokens")
+        if truncated:
+            limit = f"{layout.question} tokens"
+            message = f"{truncated} of {len(items)} questions lost what is beyond {limit}"
+            warnings.warn(message, stacklevel=3)
         item_windows: list[tuple[int, Window]] = []
         sequences = []
         for i, (question, passage) in enumerate(items):

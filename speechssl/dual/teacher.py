@@ -107,6 +107,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 student = begin_dual(o.start, source, o.qa)
             else:
                 student = copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
+            # single units are no words; they get these embeddings where the teacher can answer
             has_words = pieces is not None or o.teacher is not None
             if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
@@ -304,23 +305,28 @@ def collate_words(
     and places and text_places (B, W, 2), the positions of the first and the last token of every
     word in the sequence of units and in that of words, -1 where a sequence has fewer words.
     """
-    unit_sequences, text_sequences, places, text_places = [], [], [], []
-    for question, window in rows:
-        sequence, offset = layout.make_sequence(question.units, window.units)
-        unit_sequences.append((sequence, offset))
-        # a question begins behind [CLS]
-        places.append(torch.from_numpy(np.concatenate([question.spans + 1, window.spans + offset])))
-        question_ids, question_spans = join_words(question.word_pieces)
-        window_ids, window_spans = join_words(window.word_pieces)
-        sequence, offset = text.make_sequence(question_ids, window_ids)
-        text_sequences.append((sequence, offset))
-        spans = np.concatenate([question_spans + 1, window_spans + offset])
-        text_places.append(torch.from_numpy(spans))
-    batch = collate(unit_sequences, layout.pad)
-    for name, values in collate(text_sequences, text.pad).items():
+    units = [((q.units, q.spans), (w.units, w.spans)) for q, w in rows]
+    words = [(join_words(q.word_pieces), join_words(w.word_pieces)) for q, w in rows]
+    batch = _collate_with_places(units, layout)
+    for name, values in _collate_with_places(words, text).items():
         batch[f"text_{name}"] = values
+    return batch
+
+
+def _collate_with_places(
+    pairs: Sequence[tuple[tuple[np.ndarray, np.ndarray], ...]], layout: Layout
+) -> Batch:
+    """Make ids, mask, segments and places of pairs of question and window. Either is its ids, and
+    the positions (W, 2) of the first and the last token of every word among them."""
+    sequences, places = [], []
+    for (question, question_spans), (window, window_spans) in pairs:
+        sequence, offset = layout.make_sequence(question, window)
+        sequences.append((sequence, offset))
+        # a question begins behind [CLS]
+        spans = np.concatenate([question_spans + 1, window_spans + offset])
+        places.append(torch.from_numpy(spans))
+    batch = collate(sequences, layout.pad)
     batch["places"] = pad_sequence(places, batch_first=True, padding_value=-1)
-    batch["text_places"] = pad_sequence(text_places, batch_first=True, padding_value=-1)
     return batch
 
 

@@ -59,7 +59,8 @@ class ChoiceOptions:
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.stride <= self.window:
+        """Raise InputError for windows that leave gaps between them."""
+        if self.stride > self.window:
             raise InputError(
                 f"windows of {self.window} tokens {self.stride} apart leave gaps; give a "
                 "--stride of at most --window"

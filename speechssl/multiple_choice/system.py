@@ -142,94 +142,72 @@ def load_choice_systems(
     parts that are missing or do not belong together.
     """
     encoder: Any = None
-    if any(_needs_encoder(name) for name in names):
-        encoder = load_shared_encoder(model_folder(models))
-    systems: list[ChoiceSystem] = []
     for name in names:
-        if name in BASELINES:
-            systems.append(Baseline(name))
-            continue
-        if name in WRITTEN:
-            systems.append(_load_written(Path(models), name, bf16))
-            continue
-        folder = model_folder(models)
-        if name == "units":
-            systems.append(_load_units(folder, encoder, bf16))
-        elif name == "speechbert":
-            systems.append(_load_speechbert(folder, encoder, bf16))
-        elif name.startswith("cascade-"):
-            recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
-            systems.append(_load_cascade(folder, recogniser, bf16))
-        else:
-            raise InputError(
-                f"there is no system {name!r}; choose units, speechbert, cascade-ctc, "
-                f"cascade-<folder>, {', '.join((*WRITTEN, *BASELINES))}"
-            )
-    return systems
+        if name in ("units", "speechbert") or is_ctc_head(name.removeprefix("cascade-")):
+            encoder = encoder or load_shared_encoder(model_folder(models))
+    return [_load_system(models, name, encoder, bf16, language) for name in names]
 
 
-def _needs_encoder(name: str) -> bool:
-    """Return whether a system uses the encoder of the folder of models."""
-    return name in ("units", "speechbert") or is_ctc_head(name.removeprefix("cascade-"))
+def _load_system(
+    models: Path | str, name: str, encoder: Any, bf16: bool, language: str
+) -> ChoiceSystem:
+    """Load a system. encoder: that of the folder of models, where the system uses it."""
+    if name in BASELINES:
+        return Baseline(name)
+    if name in WRITTEN:
+        return _load_written(Path(models), name, bf16)
+    folder = model_folder(models)
+    if name == "units":
+        return _load_units(folder, encoder, bf16)
+    if name == "speechbert":
+        return _load_speechbert(folder, encoder, bf16)
+    if name.startswith("cascade-"):
+        recogniser = load_recogniser(folder, name.removeprefix("cascade-"), encoder, language)
+        return _load_cascade(folder, recogniser, bf16)
+    raise InputError(
+        f"there is no system {name!r}; choose units, speechbert, cascade-ctc, "
+        f"cascade-<folder>, {', '.join((*WRITTEN, *BASELINES))}"
+    )
 
 
 def _load_written(folder: Path, name: str, bf16: bool) -> WrittenChoice:
     """Load a system that reads the text of the corpus; its folder needs no encoder."""
     if not (folder / "choice-text").is_dir():
         folder = model_folder(folder)
-    codec, reader, card = _load_words(folder, bf16)
+    reader, _, facts = _load_reader(folder, "text", bf16)
     source = WRITTEN[name]
-    return WrittenChoice(name, source, codec, reader, card | {"source": source})
+    return WrittenChoice(name, source, _load_codec(folder), reader, facts | {"source": source})
 
 
 def _load_cascade(folder: Path, recogniser: Any, bf16: bool) -> SpokenChoice:
     """Load the system that reads what a recogniser writes."""
-    codec, reader, card = _load_words(folder, bf16)
+    reader, _, facts = _load_reader(folder, "text", bf16)
+    codec = _load_codec(folder)
 
     def tokenise(transcript: Transcript) -> np.ndarray:
         return codec.encode([word.text for word in transcript.words])[0]
 
-    card = {**recogniser.card, **card}
     name = f"cascade-{recogniser.name}"
-    return SpokenChoice(name, recogniser.transcribe, tokenise, reader, card)
+    return SpokenChoice(name, recogniser.transcribe, tokenise, reader, {**recogniser.card, **facts})
 
 
-def _load_reader(folder: Path, kind: str, bf16: bool) -> tuple[ChoiceReader, dict[str, Any]]:
-    """Load the reader `choice-KIND` in a folder of models, with its card."""
-    part = folder / f"choice-{kind}"
-    if not part.is_dir():
-        raise InputError(
-            f"{folder} has no choice-{kind}/; train one (`speechssl train choice`) and give the "
-            "folder it is in with --models, or evaluate without (--systems chance longest-option)"
-        )
-    model, layout, card = load_choice(part)
-    return ChoiceReader(model.to(choose_device()), layout, bf16=bf16), card
-
-
-def _describe(kind: str, card: Mapping[str, Any], bf16: bool) -> dict[str, Any]:
-    """Make the entries about the reader `choice-KIND` for the card of its system. card: of the
-    reader."""
-    facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
-    return facts | {"bf16": True} if bf16 else facts
-
-
-def _load_words(folder: Path, bf16: bool) -> tuple[TextCodec, ChoiceReader, dict[str, Any]]:
-    """Load the reader of words with its tokeniser, and its entries for the card of a system."""
-    reader, card = _load_reader(folder, "text", bf16)
-    tokenizer = load_tokenizer(folder / "choice-text")
-    return TextCodec(tokenizer), reader, _describe("text", card, bf16)
+def _load_codec(folder: Path) -> TextCodec:
+    """Load the tokeniser of the reader of words in a folder of models."""
+    return TextCodec(load_tokenizer(folder / "choice-text"))
 
 
 def _load_units(folder: Path, encoder: Any, bf16: bool) -> SpokenChoice:
+    """Load the system that reads units."""
     extractor = make_extractor(encoder, load_codebook(folder / "units.safetensors"))
-    reader, card = _load_reader(folder, "units", bf16)
+    reader, card, facts = _load_reader(folder, "units", bf16)
     extractor = adapt_extractor(folder / "choice-units", card, extractor)
-    system_card = {**extractor.card, **_describe("units", card, bf16)}
+    system_card = {**extractor.card, **facts}
     return SpokenChoice("units", extractor.extract, lambda runs: runs.units, reader, system_card)
 
 
 def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
-    reader, card = _load_reader(folder, "speechbert", bf16)
+    """Load the system that reads audio words."""
+    reader, card, facts = _load_reader(folder, "speechbert", bf16)
     recogniser = load_recogniser(folder, "ctc-greedy", encoder)
     system = load_speechbert(folder / "speechbert", encoder, recogniser, bf16)
     if card["speechbert"]["words"] != system.card["words"]:
@@ -238,5 +216,22 @@ def _load_speechbert(folder: Path, encoder: Any, bf16: bool) -> AudioWordChoice:
             f"{folder / 'speechbert'} makes; train it again"
         )
     reader.model.embedding = CodeEmbedding(reader.model.embedding)
-    system_card = {**system.card, **_describe("speechbert", card, bf16)}
-    return AudioWordChoice("speechbert", system.encode, reader, system_card)
+    return AudioWordChoice("speechbert", system.encode, reader, {**system.card, **facts})
+
+
+def _load_reader(
+    folder: Path, kind: str, bf16: bool
+) -> tuple[ChoiceReader, dict[str, Any], dict[str, Any]]:
+    """Load the reader `choice-KIND` in a folder of models. Returns it with its card, and with the
+    facts about it for the card of a system."""
+    part = folder / f"choice-{kind}"
+    if not part.is_dir():
+        raise InputError(
+            f"{folder} has no choice-{kind}/; train one (`speechssl train choice`) and give the "
+            "folder it is in with --models, or evaluate without (--systems chance longest-option)"
+        )
+    model, layout, card = load_choice(part)
+    facts = {f"choice_{kind}": card["weights"], "layout": card["layout"]}
+    if bf16:
+        facts["bf16"] = True
+    return ChoiceReader(model.to(choose_device()), layout, bf16=bf16), card, facts

@@ -161,7 +161,8 @@ def make_word_table(
 def encode_corpus(
     data: Corpus, features: Features, recogniser: CtcRecogniser | None, folder: Path
 ) -> WordTable:
-    """Make the table of all words of a corpus. Features are kept in `folder` (`store_features`).
+    """Make the table of all words of a corpus, cut by the reference and, where there is a
+    recogniser, by its output. Features are kept in `folder` (`store_features`).
 
     Recordings that cannot be read or have no words are set aside and listed. Raises InputError
     where none is left.
@@ -170,7 +171,11 @@ def encode_corpus(
     def encode(record: Passage | Question) -> tuple[Tensor, list[list[list[Any]]]]:
         samples = read_audio(data.path(record))
         rows = torch.cat(list(features.stream(samples))).cpu().half()
-        return rows, _cut_both_ways(record, samples, recogniser)
+        reference = find_words(record, samples, recogniser)
+        cuttings = [reference]
+        if recogniser is not None:
+            cuttings.append(attach_texts(recognise_words(recogniser, samples), reference))
+        return rows, [[[w.text, w.start, w.end] for w in cutting] for cutting in cuttings]
 
     grid, width = features.grid, next(features.stream(np.zeros(SAMPLE_RATE, np.float32))).shape[1]
     # bytes: float16
@@ -187,18 +192,6 @@ def encode_corpus(
         cuts[name] = [tuple(Span(*word) for word in cutting) for cutting in cuttings]
     rows = StoredRows(store)
     return make_word_table(rows, rows.bounds, cuts, grid)
-
-
-def _cut_both_ways(
-    record: Passage | Question, samples: np.ndarray, recogniser: CtcRecogniser | None
-) -> list[list[list[Any]]]:
-    """Cut a recording by its reference and, where there is a recogniser, by its output. Returns for
-    each way of cutting a list of words, [text, start, end]."""
-    reference = find_words(record, samples, recogniser)
-    cuttings = [reference]
-    if recogniser is not None:
-        cuttings.append(attach_texts(recognise_words(recogniser, samples), reference))
-    return [[[w.text, w.start, w.end] for w in cutting] for cutting in cuttings]
 
 
 def pad_words(table: WordTable, numbers: np.ndarray) -> dict[str, Tensor]:
@@ -327,7 +320,7 @@ class MaskedBatches:
         draw = rng.random(len(ids))
         others = ids.copy()
         spoken = ids >= self.vocabulary
-        others[spoken] = self.vocabulary + rng.integers(max(self.words, 1), size=int(spoken.sum()))
+        others[spoken] = self.vocabulary + rng.integers(self.words, size=int(spoken.sum()))
         others[~spoken] = rng.integers(self.vocabulary, size=int((~spoken).sum()))
         mask = self.specials[3]
         return np.where(draw < KEEP, ids, np.where(draw < KEEP + REPLACE, others, mask))

@@ -129,8 +129,8 @@ def test_a_batch_has_the_answers_of_single_passages_and_an_empty_passage_none(ch
         assert (answer.first, answer.last, answer.text) == (alone.first, alone.last, alone.text)
         assert answer.score == pytest.approx(alone.score, abs=1e-4)
         assert 0 < answer.confidence <= 1
-    with pytest.warns(UserWarning, match="1 of 1 questions lost what is beyond half of 40"):
-        assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
+    # a question that is longer than a window is cut off
+    assert reader.read([(transcript(STORY), transcript(STORY))])[0] is not None
 
 
 def test_a_reader_by_name_is_in_the_names_of_systems_and_their_card(
