@@ -394,34 +394,29 @@ class HuggingFaceReader:
     def _cut_windows(self, item: int, joined: JoinedText, length: int) -> list[TextWindow]:
         """Cut a passage into windows of at most `length` tokens, with the question, as fast
         tokenisers do. item: number of the pair."""
-        question_positions = np.flatnonzero(joined.part == 0)
+        question = np.flatnonzero(joined.part == 0)  # positions in the sequence
+        passage = np.flatnonzero(joined.part == 1)
+        if not len(passage):
+            return []
         # at most half of a window, less the special tokens, is read of a question
         limit = max(length // 2 - int((joined.part == -1).sum()), 0)
-        tail = question_positions[limit:]
-        ids = np.delete(joined.ids, tail)
-        segments = np.delete(joined.segments, tail)
-        part = np.delete(joined.part, tail)
-        passage_positions = np.flatnonzero(part == 1)
-        total = len(passage_positions)
-        if not total:
-            return []
-        window_size = max(length - (len(ids) - total), 1)
+        others = np.setdiff1d(np.flatnonzero(joined.part != 1), question[limit:])
+        before, after = others[others < passage[0]], others[others > passage[-1]]
+        size = max(length - len(others), 1)
         overlap = self.options.doc_stride
-        if overlap >= window_size:
-            overlap = window_size // 2
+        if overlap >= size:
+            overlap = size // 2
         windows = []
-        for first in range(0, max(total - overlap, 1), window_size - overlap):
-            windows.append(Window(first, min(window_size, total - first)))
-        question_ids, passage_ids = joined.ids[question_positions], ids[passage_positions]
-        offset = int(passage_positions[0])
-        before = np.arange(offset)
-        after = np.arange(passage_positions[-1] + 1, len(ids))
+        for first in range(0, max(len(passage) - overlap, 1), size - overlap):
+            windows.append(Window(first, min(size, len(passage) - first)))
+        ids, segments = joined.ids, joined.segments
         text_windows = []
-        for window in retrieve_windows(tuple(windows), question_ids, passage_ids, self.retrieve):
-            inside = passage_positions[window.first : window.stop]
+        for window in retrieve_windows(tuple(windows), ids[question], ids[passage], self.retrieve):
+            inside = passage[window.first : window.stop]
             positions = np.concatenate([before, inside, after])
-            text_window = TextWindow(item, window, ids[positions], segments[positions], offset)
-            text_windows.append(text_window)
+            text_windows.append(
+                TextWindow(item, window, ids[positions], segments[positions], len(before))
+            )
         return text_windows
 
     def _collate(

@@ -22,9 +22,7 @@ from speechssl.options import (
     Whole,
     argument,
     group,
-    list_changes,
     option,
-    refuse_given,
 )
 
 MAX_TOKENS = 275  # longest answer, in units: DUAL's code (arXiv 2203.04911)
@@ -37,7 +35,6 @@ TEXT_ENCODER = (
 PASSAGES = "only the first N passages of the split and their questions; default: all"
 BATCH = "sequences per step, over all processes"
 DROPOUT = "use the text encoder's dropout in training"
-CHECKPOINTING = "recompute the text encoder's layers in the backward pass, to save memory"
 EVALUATION = "evaluation while training"
 LEARNING_RATES = (
     "train with each of these learning rates, evaluate at the end on --eval-split, or also every "
@@ -48,7 +45,6 @@ ATTENTION = (
     "tokens that a token of the passage sees on either side; the question sees all and is seen by "
     "all; 0: everything sees everything"
 )
-RANDOM_UNITS = "share of units that are replaced by random ones in training"
 PIECES = (
     "file of `speechssl units pieces`: the reader reads pieces of units; default: those of "
     "--start, or the units themselves"
@@ -61,37 +57,18 @@ ASSIGNMENT = (
 )
 
 
-@dataclass(frozen=True)
-class QaOptions:
-    """These options say how a span model is trained."""
+@dataclass(frozen=True, kw_only=True)
+class WindowOptions:
+    """These options are shared by all readers, which read a passage in windows."""
 
-    training: TrainingOptions = group(
-        TrainingOptions(steps=600, learning_rate=3e-4, warmup_steps=50, **vars(PLAIN)), "training"
-    )
     text_encoder: str = option("minilm", TEXT_ENCODER)
-    batch: Count = option(16, BATCH)
-    empty: float = 0.1  # share of windows that are cut without regard to the answer
     window: Count = option(320, "passage tokens per window")
     stride: Count = option(160, "passage tokens from the start of a window to that of the next")
-    answer: Count = option(MAX_TOKENS, "longest answer, in tokens")
     dropout: bool = option(False, DROPOUT)
-    short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
-    short_steps: Whole = option(
-        0, "number of steps on short windows, before those on whole windows"
+    random_units: Share = option(0.0, "share of units that are replaced by random ones in training")
+    gradient_checkpointing: bool = option(
+        False, "recompute the text encoder's layers in the backward pass, to save memory"
     )
-    attention_width: Whole = option(0, ATTENTION)
-    random_units: Share = option(0.0, RANDOM_UNITS)  # of units: DUAL and unit words
-    subwords: Literal["none", "pinyin", "phones"] = option(
-        "none",
-        "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "
-        "phones (English, needs speechssl[synth])",
-    )  # of text QA alone
-    characters: bool = option(
-        False, "use the corpus's characters as the vocabulary of the text encoder"
-    )  # of text QA alone
-    split: str = option("train", "split of the corpus to train on")
-    max_question: Count = option(120, "longest question, in tokens; longer questions are truncated")
-    gradient_checkpointing: bool = option(False, CHECKPOINTING)
     trained: Trained = option("all", TRAINED)
     evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
 
@@ -102,6 +79,33 @@ class QaOptions:
                 f"windows of {self.window} tokens {self.stride} apart leave gaps; give a --stride "
                 "of at most --window"
             )
+
+
+@dataclass(frozen=True)
+class QaOptions(WindowOptions):
+    """These options say how a span model is trained."""
+
+    training: TrainingOptions = group(
+        TrainingOptions(steps=600, learning_rate=3e-4, warmup_steps=50, **vars(PLAIN)), "training"
+    )
+    batch: Count = option(16, BATCH)
+    empty: float = 0.1  # share of windows that are cut without regard to the answer
+    answer: Count = option(MAX_TOKENS, "longest answer, in tokens")
+    short_window: Whole = option(0, "passage tokens per window in the first --short-steps steps")
+    short_steps: Whole = option(
+        0, "number of steps on short windows, before those on whole windows"
+    )
+    attention_width: Whole = option(0, ATTENTION)
+    subwords: Literal["none", "pinyin", "phones"] = option(
+        "none",
+        "sub-word units added to words: none, pinyin (needs speechssl[chinese]) or "
+        "phones (English, needs speechssl[synth])",
+    )  # of text QA alone
+    characters: bool = option(
+        False, "use the corpus's characters as the vocabulary of the text encoder"
+    )  # of text QA alone
+    split: str = option("train", "split of the corpus to train on")
+    max_question: Count = option(120, "longest question, in tokens; longer questions are truncated")
 
     @property
     def short_batch(self) -> int:
@@ -173,11 +177,6 @@ class TrainUnitWords:
         "last",
         "which of the teacher's layers give the vectors: the last, or every one",
     )
-    objective: Literal["words", "masked-units"] = option(
-        "words",
-        "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "
-        "the same recordings and uses no text",
-    )
     passages: Count | None = option(None, PASSAGES)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
@@ -195,10 +194,8 @@ class TrainUnitWords:
 
     def __post_init__(self) -> None:
         """Raise InputError where --start and --teacher both name the reader that the student begins
-        as, and for --layers where no teacher's layers are used."""
+        as."""
         if self.start and self.teacher:
             raise InputError(
                 "--start and --teacher both say how the student begins; leave out one of them"
             )
-        if self.objective == "masked-units":
-            refuse_given(["layers"], list_changes(self), "with --objective masked-units")

@@ -219,7 +219,7 @@ class TimedAnswer:
 
 
 def answer_units(
-    reader: Reader, grid: FrameGrid, items: Sequence[tuple[RunLength, RunLength]]
+    reader: Reader, items: Sequence[tuple[RunLength, RunLength]], grid: FrameGrid
 ) -> list[TimedAnswer]:
     """Answer questions in seconds. items: units of (question, passage); grid: of their frames."""
     spans = reader.read([(question.units, passage.units) for question, passage in items])
@@ -247,7 +247,7 @@ class DualSystem:
 
     def answer_all(self, items: Sequence[tuple[RunLength, RunLength]]) -> list[TimedAnswer]:
         """Answer questions. items: units of (question, passage)."""
-        return answer_units(self.reader, self.extractor.grid, items)
+        return answer_units(self.reader, items, self.extractor.grid)
 
 
 def load_dual(

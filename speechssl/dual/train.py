@@ -5,10 +5,9 @@ Nothing here loads a speech encoder: the card of the units names it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -38,7 +37,7 @@ from speechssl.dual.fitting import (
 )
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions, TrainDual
-from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, TimedAnswer, answer_units
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, answer_units
 from speechssl.errors import InputError, report_set_aside
 from speechssl.options import find_shipped, select_settings
 from speechssl.textlm.encoders import load_text_encoder
@@ -155,10 +154,7 @@ def make_unit_evaluation(
     if data is None:
         return None
     runs = load_held_out_units(o.corpus, o.units, source, data.split, pieces)
-
-    def answer(reader: Reader, items: Sequence[Any]) -> list[TimedAnswer]:
-        return answer_units(reader, source.grid, items)
-
+    answer = partial(answer_units, grid=source.grid)
     return make_timed_evaluation(data, o.qa.evaluation, runs, model, layout, answer)
 
 

@@ -6,26 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from speechssl.dual.options import (
-    ASSIGNMENT,
-    CHECKPOINTING,
-    DROPOUT,
-    EVALUATION,
-    LEARNING_RATES,
-    RANDOM_UNITS,
-    TEXT_ENCODER,
-)
+from speechssl.dual.options import ASSIGNMENT, LEARNING_RATES, WindowOptions
 from speechssl.errors import InputError
 from speechssl.options import (
     BERT,
     DEVICE,
     ENCODERS,
-    TRAINED,
     Amount,
     Count,
-    EvalOptions,
-    Share,
-    Trained,
     TrainingOptions,
     Whole,
     argument,
@@ -38,33 +26,17 @@ from speechssl.options import (
 
 
 @dataclass(frozen=True)
-class ChoiceOptions:
+class ChoiceOptions(WindowOptions):
     """These options say how multiple choice is trained."""
 
     training: TrainingOptions = group(
         TrainingOptions(steps=600, learning_rate=1e-4, warmup_steps=50, **vars(BERT)), "training"
     )
-    text_encoder: str = option("minilm", TEXT_ENCODER)
     batch: Count = option(4, "questions per step, over all processes")
     windows: Whole = option(2, "windows of a passage per training step; 0: all")
-    window: Count = option(320, "passage tokens per window")
-    stride: Count = option(160, "passage tokens from the start of a window to that of the next")
     max_question: Count = option(
         160, "longest question with an option, in tokens; longer ones are truncated"
     )
-    dropout: bool = option(False, DROPOUT)
-    random_units: Share = option(0.0, RANDOM_UNITS)
-    gradient_checkpointing: bool = option(False, CHECKPOINTING)
-    trained: Trained = option("all", TRAINED)
-    evaluation: EvalOptions = group(EvalOptions(), EVALUATION)
-
-    def __post_init__(self) -> None:
-        """Raise InputError for windows that leave gaps between them."""
-        if self.stride > self.window:
-            raise InputError(
-                f"windows of {self.window} tokens {self.stride} apart leave gaps; give a "
-                "--stride of at most --window"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -243,7 +243,7 @@ def test_the_score_of_a_checkpoint_is_that_of_evaluate_qa(dev, tmp_path):
     data, units = load_corpus(dev, "dev"), load_units(tmp_path / "units/dev")
     items = [(units[q.id], units[q.passage]) for q in data.questions]
     answers = {}
-    for q, a in zip(data.questions, answer_units(Reader(model, layout), GRID, items), strict=True):
+    for q, a in zip(data.questions, answer_units(Reader(model, layout), items, GRID), strict=True):
         answers[q.id] = {"start": a.start, "end": a.end, "text": None}
     scores = score_questions({"answers": answers, "transcripts": {}}, data)
     ff1 = np.mean([score.ff1 for score in scores])

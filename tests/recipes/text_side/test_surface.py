@@ -48,7 +48,8 @@ def make_qa_options(encoder, learning_rate=1e-3, steps=2, seed=0):
         bf16=False,
         seed=seed,
     )
-    return QaOptions(training, encoder, batch=2, window=40, stride=20, max_question=20, answer=20)
+    sizes = {"batch": 2, "window": 40, "stride": 20, "max_question": 20, "answer": 20}
+    return QaOptions(training, text_encoder=encoder, **sizes)
 
 
 @pytest.fixture
