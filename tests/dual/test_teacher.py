@@ -93,14 +93,13 @@ def train_student(corpus, tmp_path, monkeypatch):  # noqa: F811
     load = train.load_text_encoder
     monkeypatch.setattr(teacher, "load_text_encoder", load)
 
-    def train_words(out="taught", teacher=None, objective="words", **changes):
+    def train_words(out="taught", teacher=None, **changes):
         student = TrainUnitWords(
             corpus=corpus,
             units=tmp_path / "units",
             out=tmp_path / out,
             teacher=teacher,
-            objective=objective,
-            layers="all" if objective == "words" else "last",
+            layers="all",
             qa=options(**changes),
         )
         train_unit_words(student)
