@@ -22,7 +22,9 @@ from speechssl.options import (
     Whole,
     argument,
     group,
+    list_changes,
     option,
+    refuse_given,
 )
 
 MAX_TOKENS = 275  # longest answer, in units: DUAL's code (arXiv 2203.04911)
@@ -177,6 +179,11 @@ class TrainUnitWords:
         "last",
         "which of the teacher's layers give the vectors: the last, or every one",
     )
+    objective: Literal["words", "masked-units"] = option(
+        "words",
+        "words: the teacher's vectors; masked-units: the control, which predicts hidden units of "
+        "the same recordings and uses no text",
+    )
     passages: Count | None = option(None, PASSAGES)
     device: str = option("auto", DEVICE)
     qa: QaOptions = group(
@@ -194,8 +201,10 @@ class TrainUnitWords:
 
     def __post_init__(self) -> None:
         """Raise InputError where --start and --teacher both name the reader that the student begins
-        as."""
+        as, and for --layers where no teacher's layers are used."""
         if self.start and self.teacher:
             raise InputError(
                 "--start and --teacher both say how the student begins; leave out one of them"
             )
+        if self.objective == "masked-units":
+            refuse_given(["layers"], list_changes(self), "with --objective masked-units")

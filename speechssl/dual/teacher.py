@@ -9,6 +9,8 @@ vector of that word, in its sentence, than to those of the other words of the ba
 that of the last layer, or the mean over all layers. Retrievers are trained by contrast of speech
 and text of this kind (SpeechDPR, arXiv 2401.13463; CLSR, arXiv 2511.09282). The recordings need
 words with times, which synthesisers give for any text.
+The control, `--objective masked-units`, sees the same recordings and no text: BERT's masked
+prediction (arXiv 1810.04805) of spans of units.
 Pieces are frequent n-grams of units, which a reader may read in their place.
 Letters: B sequences, S tokens of a sequence, U units of a recording, W words of one, P word pieces
 of a word, N words of the batch, L layers that teach, K units of a codebook, E embedding width, H
@@ -86,7 +88,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
         "teacher": read_weights_hash(o.teacher),
         "passages": o.passages,
     }
-    options = select_settings(o.qa) | {"objective": "words"}
+    options = select_settings(o.qa) | {"objective": o.objective}
     if o.layers == "all":
         options["layers"] = "all"
     with begin_stage(o.out, made_from, options, grows=STEPS) as step:
@@ -105,12 +107,16 @@ def train_unit_words(o: TrainUnitWords) -> None:
                 student = begin_dual(o.start, source, o.qa)
             else:
                 student = copy_with_units(o.teacher, source.symbols, o.qa.training.seed)
+            # single units are no words; they get these embeddings where the teacher can answer
             has_words = pieces is not None or o.teacher is not None
-            if o.start is None and has_words:
+            if o.start is None and has_words and o.objective == "words":
                 embed_as_words(student.embedding.weight, spoken, teacher)
             layout = make_layout(o.qa, *list_specials(source.symbols))
-            model = UnitTeacher(student, teacher, o.layers == "all")
-            batches = WordBatches(spoken, layout, teacher.layout, o.qa)
+            model: nn.Module = UnitTeacher(student, teacher, o.layers == "all")
+            batches: Any = WordBatches(spoken, layout, teacher.layout, o.qa)
+            if o.objective == "masked-units":
+                model = MaskedUnits(student, source.symbols)
+                batches = MaskedUnitBatches(batches)
             metrics = fit_reader(
                 student, batches, layout, o.qa, o.out / "checkpoints", objective=model
             )
@@ -118,7 +124,7 @@ def train_unit_words(o: TrainUnitWords) -> None:
             hours = sum(data.passages[name].seconds for name in passages) / 3600
             card = collect_reader_facts(o, made_from, o.qa.text_encoder, start) | metrics
             card |= {
-                "what": "reader of units, words",
+                "what": f"reader of units, {o.objective}",
                 "units": source.made_from,
                 "codebooks": list(source.codebooks),
                 "passages": len(data.passages),
@@ -397,4 +403,67 @@ class UnitTeacher(nn.Module):
         # cross_entropy has the classes, the teacher's words, in dimension 1
         loss = functional.cross_entropy(cosines.mT / TEMPERATURE, same_word)
         right = (cosines[-1].argmax(1) == same_word[-1]).float().mean()
+        return {"loss": loss, "right": right.detach()}
+
+
+# ---- the control: masked prediction of units, without any text
+
+MASKED = 0.15  # share of the units that are predicted, as BERT's
+SPAN = 5  # units of a span
+UNMASKED = -1  # target where nothing is predicted
+
+
+@dataclass(frozen=True)
+class MaskedUnitBatches:
+    """These are the batches of `WordBatches`, with hidden units to predict in the place of
+    words."""
+
+    batches: WordBatches
+
+    def __call__(self, step: int) -> Batch:
+        """Return ids, mask, segments and targets (B, S), UNMASKED where nothing is predicted."""
+        batch = self.batches(step)
+        layout = self.batches.layout
+        rng = np.random.default_rng([self.batches.options.training.seed, step, 1])
+        ids = batch["ids"]
+        starts = torch.from_numpy(rng.random(ids.shape) < MASKED / SPAN)
+        chosen = starts.clone()
+        for shift in range(1, SPAN):
+            chosen[:, shift:] |= starts[:, :-shift]
+        chosen &= ids < layout.symbols
+        others = torch.from_numpy(rng.integers(layout.symbols, size=tuple(ids.shape)))
+        # as in BERT, 80 % are hidden, 10 % replaced by others, 10 % kept
+        draw = torch.from_numpy(rng.random(ids.shape))
+        hidden = torch.where(draw < 0.8, layout.pad, torch.where(draw < 0.9, others, ids))
+        return {
+            "ids": torch.where(chosen, hidden, ids),
+            "mask": batch["mask"],
+            "segments": batch["segments"],
+            "targets": torch.where(chosen, ids, UNMASKED),
+        }
+
+
+class MaskedUnits(nn.Module):
+    """A reader of units predicts the units that are hidden. symbols: K."""
+
+    def __init__(self, student: SpanModel, symbols: int) -> None:
+        super().__init__()
+        self.student = student
+        self.head = nn.Linear(student.encoder.config.hidden_size, symbols)
+
+    def forward(
+        self,
+        ids: torch.Tensor,
+        mask: torch.Tensor,
+        segments: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> Batch:
+        """Return loss and right, the cross-entropy of the hidden units and the share of them whose
+        likeliest unit is right. ids, mask, segments, targets: (B, S) of `MaskedUnitBatches`."""
+        student = self.student
+        inputs = student.inputs(student.embedding(ids), mask, segments)
+        chosen = targets != UNMASKED
+        logits = self.head(student.encoder(**inputs).last_hidden_state[chosen]).float()
+        loss = functional.cross_entropy(logits, targets[chosen])
+        right = (logits.argmax(1) == targets[chosen]).float().mean()
         return {"loss": loss, "right": right.detach()}

@@ -1,6 +1,8 @@
 """The text teacher of DUAL's reader: which units are a word, the sequences that teacher and student
 read, and a student's training."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from speechssl.dual.data import Layout
 from speechssl.dual.model import load_reader
 from speechssl.dual.options import TrainUnitWords
 from speechssl.dual.teacher import (
+    UNMASKED,
+    MaskedUnitBatches,
     SpokenPairs,
     SpokenWords,
     UnitTeacher,
@@ -93,13 +97,14 @@ def train_student(corpus, tmp_path, monkeypatch):  # noqa: F811
     load = train.load_text_encoder
     monkeypatch.setattr(teacher, "load_text_encoder", load)
 
-    def train_words(out="taught", teacher=None, **changes):
+    def train_words(out="taught", teacher=None, objective="words", **changes):
         student = TrainUnitWords(
             corpus=corpus,
             units=tmp_path / "units",
             out=tmp_path / out,
             teacher=teacher,
-            layers="all",
+            objective=objective,
+            layers="all" if objective == "words" else "last",
             qa=options(**changes),
         )
         train_unit_words(student)
@@ -176,6 +181,18 @@ def test_recordings_without_times_of_words_are_refused(corpus, train_student):  
         train_student()
 
 
+def test_the_control_predicts_hidden_units_and_has_no_text():
+    pairs = SpokenPairs({"p": make_recording(400)}, [("", "p")] * 2)
+    unmasked = WordBatches(pairs, replace(LAYOUT, size=400), TEXT_LAYOUT, options())
+    batch = MaskedUnitBatches(unmasked)(0)
+    hidden = batch["targets"] != UNMASKED
+    assert 0.08 < hidden.float().mean() < 0.2  # about MASKED
+    restored = torch.where(hidden, batch["targets"], batch["ids"])
+    assert torch.equal(restored, unmasked(0)["ids"])
+    assert (batch["targets"][hidden] < 6).all()  # units, no specials
+    assert not any(name.startswith("text") for name in batch)
+
+
 def test_a_unit_begins_as_the_word_that_it_occurs_in(tokenizer, text_encoder):
     encoder = text_encoder()
     words = encoder.get_input_embeddings()
@@ -192,6 +209,13 @@ def test_a_unit_begins_as_the_word_that_it_occurs_in(tokenizer, text_encoder):
     assert not table[3:].any()
 
 
-def test_a_student_begins_as_one_reader_only():
-    with pytest.raises(InputError, match="--start and --teacher"):
-        TrainUnitWords(corpus="c", units="u", out="o", start="a", teacher="b")
+@pytest.mark.parametrize(
+    ("contradiction", "message"),
+    [
+        ({"start": "a", "teacher": "b"}, "--start and --teacher"),
+        ({"objective": "masked-units", "layers": "all"}, "--layers would have no effect"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(contradiction, message):
+    with pytest.raises(InputError, match=message):
+        TrainUnitWords(corpus="c", units="u", out="o", **contradiction)
