@@ -188,6 +188,12 @@ def hash_files(paths: Iterable[Path]) -> str:
     return hash_bytes(*digests)
 
 
+def check_hash(path: Path, digest: str) -> None:
+    """Raise InputError for a file of a model that is not the one whose hash its card has."""
+    if hash_files([path]) != digest:
+        raise InputError(f"{path} does not match its card; train or fetch the model again")
+
+
 def hash_json(value: Any) -> str:
     """Return 16 hex digits over a value as JSON, in which the order of names does not matter."""
     return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False).encode())

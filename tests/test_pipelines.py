@@ -83,6 +83,17 @@ def test_a_cascade_reads_texts_and_recordings(speech):
     assert cascade.answer(words, speech[1]).text is not None
 
 
+@pytest.mark.parametrize(
+    "name", ["ctc/head.safetensors", "ctc/ngram/ngrams.npz", "text-qa/model.safetensors"]
+)
+def test_a_file_of_a_model_that_was_cut_off_is_named(tmp_path, name):
+    for part in ("encoder", "ctc", "text-qa"):
+        shutil.copytree(MODELS / part, tmp_path / part)
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes()[:-1000])
+    refused(f"{name} does not match its card", speechssl.Cascade.from_pretrained, tmp_path)
+
+
 def test_an_array_whose_content_changes_is_recognised_again():
     cascade = speechssl.Cascade.from_pretrained("people-en")
     time = np.arange(32_000) / 16_000

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from speechssl.artifacts import read_json
+from speechssl.artifacts import check_hash, read_json
 from speechssl.cascade.model import BLANK, CtcVocabulary
 from speechssl.cascade.ngrams import END, SPECIAL, UNKNOWN, NgramModel, load_ngrams
 
@@ -63,7 +63,9 @@ class BeamDecoder:
     @classmethod
     def load(cls, folder: Path, vocabulary: CtcVocabulary) -> BeamDecoder:
         """Load a decoder from a folder that `speechssl train ngram` wrote."""
-        options = BeamOptions(**read_json(folder / "card.json")["decoding"])
+        card = read_json(folder / "card.json")
+        check_hash(folder / NGRAM_FILE, card["weights"])
+        options = BeamOptions(**card["decoding"])
         return cls(load_ngrams(folder / NGRAM_FILE), vocabulary, options)
 
     def decode(self, log_probs: Tensor) -> str:

@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from speechssl.artifacts import hash_files, read_json, replace_file, write_json
+from speechssl.artifacts import check_hash, hash_files, read_json, replace_file, write_json
 from speechssl.cascade.data import TimedWord, Transcript
 from speechssl.errors import InputError
 from speechssl.quantisation import dequantise
@@ -413,6 +413,7 @@ class CtcRecogniser:
                 f"{encoder.hash}; load that encoder or train the head again"
             )
         head = CtcHead(HeadShape(**card["head"]))
+        check_hash(folder / "head.safetensors", card["weights"])
         head.load_state_dict(dequantise(load_file(folder / "head.safetensors")))
         symbols, separator = card["vocabulary"]["symbols"], card["vocabulary"]["separator"]
         vocabulary = CtcVocabulary(tuple(symbols), separator)

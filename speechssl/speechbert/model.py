@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speechssl.artifacts import hash_files, read_json, replace_file
+from speechssl.artifacts import check_hash, hash_files, read_json, replace_file
 from speechssl.cascade.model import run_lstm
 from speechssl.dual.data import Layout
 from speechssl.dual.model import SpanModel, load_reader, save_reader
@@ -236,8 +236,7 @@ def load_weights(folder: Path) -> tuple[WordEncoder, SpanModel, Layout, dict[str
     reader, layout, card = load_reader(folder)
     reader.embedding = CodeEmbedding(reader.embedding)
     path = folder / WORDS
-    if card["words"]["weights"] != hash_files([path]):
-        raise InputError(f"{path} does not match its card; train or fetch the model again")
+    check_hash(path, card["words"]["weights"])
     encoder = WordEncoder(**card["words"]["shape"])
     encoder.load_state_dict(dequantise(load_file(path)))
     return encoder.eval().requires_grad_(False), reader, layout, card
