@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speechssl.data.options import AudioSnips
-from speechssl.data.superb import UNMEASURED, Slot, Utterance
+from speechssl.data.superb import Slot, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -14,7 +14,6 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 
 # the published splits have disjoint (synthetic) voices
 VOICES = {
@@ -67,19 +66,15 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         splits |= {(voice, folders[split]): split for voice in voices}
     # lines such as "Ivy-snips-train-7 BOS PLAY SOME JAZZ EOS\tO O O genre PlayMusic": the tags of
     # BOS and EOS are no slots
-    for place, (annotated, tagged, *_) in read_fields(preparation.find(ANNOTATIONS), 2, "\t"):
+    for _, (annotated, tagged, *_) in read_fields(preparation.find(ANNOTATIONS), 2, "\t"):
         name, *words = annotated.split()
         tags = tagged.split()
         voice, _, rest = name.partition("-snips-")
         split = splits.get((voice, rest.partition("-")[0]), "")
         if not split:  # voices also read texts of splits that are not theirs
             continue
-        if len(tags) != len(words):
-            raise InputError(
-                f"{place} has {len(words)} words and {len(tags)} tags; prepare Audio SNIPS again"
-            )
         text, slots = parse_slots(words[1:-1], tags[1:-1])
         path = preparation.source / folders[split] / f"{name}.wav"
-        utterance = Utterance(name, str(path), UNMEASURED, speaker=voice, text=text, slots=slots)
+        utterance = Utterance(name, str(path), speaker=voice, text=text, slots=slots)
         utterances[split].append(utterance)
     return {"sf": Prepared(gather_utterances(preparation, utterances, COUNTS))}

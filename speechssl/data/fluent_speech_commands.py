@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from speechssl.data.files import read_csv
 from speechssl.data.options import FluentSpeechCommands
-from speechssl.data.superb import UNMEASURED, Utterance
+from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import Cards, Preparation, Prepared, gather_utterances, prepare
 from speechssl.schema import convert
 
@@ -52,7 +52,6 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             utterance = Utterance(
                 id=path.stem,
                 audio=str(path),
-                seconds=UNMEASURED,
                 speaker=row.speakerId,
                 labels=labels,
                 text=row.transcription,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from speechssl.data.options import Iemocap
-from speechssl.data.superb import UNMEASURED, Utterance
+from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -75,4 +75,4 @@ def _parse_label_line(fields: Sequence[str], recordings: Path) -> Utterance | No
     audio = str(recordings / dialogue / f"{name}.wav")
     speaker = name[:5] + turn[:1]  # Ses01F: the speaker F of session 1
     labels = {"emotion": CLASSES[fields[2]]}
-    return Utterance(name, audio, seconds=UNMEASURED, speaker=speaker, labels=labels)
+    return Utterance(name, audio, speaker=speaker, labels=labels)

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 from speechssl.data.options import Libri2Mix
-from speechssl.data.superb import SPLITS, TOGETHER, UNMEASURED, Turn, Utterance
+from speechssl.data.superb import SPLITS, TOGETHER, Turn, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -18,7 +18,6 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 from speechssl.schema import convert
 
 FOLDERS = {"train": "train-100", "dev": "dev", "test": "test"}  # split -> folder of wav16k/min
@@ -31,8 +30,7 @@ DEV_SEED = 7  # of the random choice of these mixtures, as in s3prl
 def prepare_libri2mix(o: Libri2Mix) -> Cards:
     """Write `o.out`/sd and `o.out`/ss and return their cards.
 
-    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`, and
-    InputError for a mixture in which nobody speaks.
+    o.diarization has a Kaldi data folder for each of train, dev and test. Raises as `prepare`.
     """
     kaldi = (o.diarization or o.source).resolve()
     settings = {"sd": {"diarization": str(kaldi)}} if "sd" in o.tasks else {}
@@ -65,7 +63,6 @@ def _read_separation(preparation: Preparation) -> dict[str, list[Utterance]]:
             utterance = Utterance(
                 id=path.stem,
                 audio=str(path),
-                seconds=UNMEASURED,
                 speaker=speakers,
                 sources=sources,
             )
@@ -93,11 +90,9 @@ def _read_diarization(folder: Path) -> Iterator[Utterance]:
         turn = convert({"speaker": speaker, "start": start, "end": end}, Turn, place, remedy)
         turns.setdefault(name, []).append(turn)
     for _, (name, *path) in read_fields(folder / "wav.scp", 2):
-        if name not in turns:
-            raise InputError(f"{folder} has no speaker in {name}; {remedy}")
         in_order = sorted(turns[name], key=lambda turn: (turn.start, turn.speaker))
         audio = str(folder / " ".join(path))
-        yield Utterance(name, audio, UNMEASURED, turns=tuple(in_order))
+        yield Utterance(name, audio, turns=tuple(in_order))
 
 
 def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, Sequence[str]]]:
@@ -112,8 +107,4 @@ def _read_turns(folder: Path) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     speakers = {turn: speaker for _, (turn, speaker, *_) in read_fields(folder / "utt2spk", 2)}
     # "turn recording start end"
     for place, (turn, recording, start, end, *_) in read_fields(folder / "segments", 4):
-        if turn not in speakers:
-            raise InputError(
-                f"{place}: utt2spk has no speaker of {turn}; run prepare_diarization.py again"
-            )
         yield place, recording, speakers[turn], [start, end]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from speechssl.artifacts import hash_files
 from speechssl.data.options import LibriSpeech
-from speechssl.data.superb import UNMEASURED, Utterance
+from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -66,7 +66,7 @@ def _read_transcripts(folder: Path) -> list[Utterance]:
         for _, (name, *words) in read_fields(path, 2):
             audio = str(path.parent / f"{name}.flac")
             text = " ".join(words)
-            utterance = Utterance(name, audio, seconds=UNMEASURED, speaker=speaker, text=text)
+            utterance = Utterance(name, audio, speaker=speaker, text=text)
             utterances.append(utterance)
     return utterances
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from speechssl.data.options import Quesst14
-from speechssl.data.superb import DOCUMENTS, UNMEASURED, Utterance
+from speechssl.data.superb import DOCUMENTS, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -37,7 +37,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
         for _, (path, language, *_) in read_fields(languages, 2):
             if language == ENGLISH:
                 audio = preparation.source / path.partition("/")[2]
-                utterances[split].append(Utterance(audio.stem, str(audio), seconds=UNMEASURED))
+                utterances[split].append(Utterance(audio.stem, str(audio)))
     splits = gather_utterances(preparation, utterances, COUNTS)
     document_ids = {u.id for u in splits[DOCUMENTS]}
     for split in ("dev", "test"):

@@ -11,7 +11,7 @@ import numpy as np
 
 from speechssl.audio import SAMPLE_RATE, SILENT_PEAK, read_audio, write_flac
 from speechssl.data.options import SpeechCommands
-from speechssl.data.superb import SILENCE, UNMEASURED, Utterance
+from speechssl.data.superb import SILENCE, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -90,7 +90,7 @@ def _make_utterance(name: str, path: Path, keyword: str) -> Utterance:
     if not mark or keyword == SILENCE:
         speaker = ""
     labels = {"keyword": keyword}
-    return Utterance(name, str(path), seconds=UNMEASURED, speaker=speaker, labels=labels)
+    return Utterance(name, str(path), speaker=speaker, labels=labels)
 
 
 def _cut_seconds(paths: Sequence[Path]) -> dict[str, np.ndarray]:

@@ -34,7 +34,6 @@ DOCUMENTS = "documents"  # the manifest of the recordings that qbe searches
 TOGETHER = "+"  # joins the speakers of a mixture: "ann+bob"
 SILENCE = "_silence_"  # the keyword of a recording in which nobody speaks
 RECORDING = "recording"  # what a bootstrap resamples where it does not resample speakers
-UNMEASURED = 0.0  # the length of an utterance that `measure_utterances` has not seen yet
 WITH_DEV = ("asv", "qbe")  # tasks whose dev.jsonl cannot be taken from train.jsonl
 SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where they are not SPLITS
 
@@ -73,7 +72,7 @@ class Utterance:
 
     id: Annotated[str, Meta(min_length=1)]
     audio: Annotated[str, Meta(min_length=1)]  # path below the folder
-    seconds: Annotated[float, Meta(gt=0, le=1e9)]
+    seconds: Annotated[float, Meta(gt=0, le=1e9)] = 0.0  # 0 until the recording is measured
     speaker: str = ""  # the two speakers of a mixture are joined by TOGETHER
     labels: Mapping[str, str] = field(default_factory=dict)  # slot -> class (classification)
     text: str = ""  # normalised (ASR, SF)
@@ -124,8 +123,6 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
     root = Path(root)
-    if not root.is_dir():
-        raise InputError(f"{root} is no folder; give one that `speechssl prepare` made")
     card = root / "card.json"
     name = task
     if card.is_file():
@@ -240,11 +237,9 @@ def make_record(utterance: Utterance) -> dict[str, Any]:
 def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance:
     """Make the utterance of a line. Seconds that the line does not state are read from the
     recording. Raises InputError, which says what is wrong with the line."""
-    has_seconds = "seconds" in values
     audio = values.get("audio")
     if isinstance(audio, str):
-        # 1.0 only passes the validation: it is replaced below
-        values = {"id": str(PurePath(audio).with_suffix("")), "seconds": 1.0} | values
+        values = {"id": str(PurePath(audio).with_suffix(""))} | values
     utterance = convert(values, Utterance, place, only=True)
     for path in (utterance.audio, *utterance.sources):
         # "../audio/7.flac" is allowed: sets beside each other may share their audio
@@ -253,7 +248,7 @@ def _make_utterance(root: Path, values: dict[str, Any], place: str) -> Utterance
             raise InputError(
                 f"{place} names {root / path}, which does not exist; restore it or remove the line"
             )
-    if has_seconds:
+    if utterance.seconds:
         return utterance
     return replace(utterance, seconds=read_duration(root / utterance.audio))
 

@@ -42,18 +42,16 @@ class Preparation:
     def source(self) -> Path:
         return self.options.source.resolve()
 
-    @property
-    def remedy(self) -> str:
-        """Return the end of a message about something that is missing."""
-        return f"give the folder that `speechssl prepare {self.corpus} --help` describes"
-
     def find(self, *names: str) -> Path:
         """Find the first of these names that exists below the source, and return its path. Raises
         InputError where none does."""
         for name in names:
             if (self.source / name).exists():
                 return self.source / name
-        raise InputError(f"{self.source / names[0]} does not exist; {self.remedy}")
+        raise InputError(
+            f"{self.source / names[0]} does not exist; give the folder that "
+            f"`speechssl prepare {self.corpus} --help` describes"
+        )
 
 
 @dataclass(frozen=True)
@@ -75,13 +73,11 @@ def prepare(
     damaged file, counts that are not the published ones (unless `any_count`), and where `out` holds
     something else.
     """
-    source, out = preparation.source, preparation.options.out
-    if not source.is_dir():
-        raise InputError(f"{source} is not a folder; {preparation.remedy}")
+    out = preparation.options.out
     common = {
         "corpus": preparation.corpus,
         "version": VERSION,
-        "source": str(source),
+        "source": str(preparation.source),
         "any_count": preparation.options.any_count,
     }
     sets: Mapping[str, Prepared] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from speechssl.data.options import VoiceBankDemand
-from speechssl.data.superb import UNMEASURED, Utterance
+from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -36,7 +36,6 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
             utterance = Utterance(
                 id=path.stem,
                 audio=str(path),
-                seconds=UNMEASURED,
                 speaker=speaker,
                 sources=sources,
             )

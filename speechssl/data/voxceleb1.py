@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 from speechssl.data.options import VoxCeleb1
-from speechssl.data.superb import SPLITS, UNMEASURED, Trial, Utterance
+from speechssl.data.superb import SPLITS, Trial, Utterance
 from speechssl.data.superb_sets import (
     Cards,
     Preparation,
@@ -20,7 +20,6 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
-from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -47,9 +46,7 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     for _, name in listed:
         speaker, _, rest = name.partition("/")
         audio = speaker_folders.get(speaker, roots[0] / speaker) / rest
-        utterances.append(
-            Utterance(_make_id(name), str(audio), seconds=UNMEASURED, speaker=speaker)
-        )
+        utterances.append(Utterance(_make_id(name), str(audio), speaker=speaker))
     measured, missing = measure_utterances(utterances, "VoxCeleb1")
     by_id = {u.id: u for u in measured}
     recordings = []  # (split of SID, utterance)
@@ -79,9 +76,7 @@ def _read_split_list(preparation: Preparation) -> list[tuple[str, str]]:
     """Read (split of SID, recording), from lines such as "1 id10001/1zcIwhmdeo4/00001.wav"."""
     listed = []
     path = preparation.find("iden_split.txt", "meta/iden_split.txt")
-    for place, (code, name, *_) in read_fields(path, 2):
-        if code not in ("1", "2", "3"):
-            raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
+    for _, (code, name, *_) in read_fields(path, 2):
         listed.append((SPLITS[int(code) - 1], name))
     return listed
 

@@ -578,10 +578,8 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
         ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm"),
         ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
-        ("voxceleb1", "iden_split.txt", "0 id10001/va/00001.wav", "iden_split.txt:1 .* split 0"),
-        ("snips", ANNOTATIONS, "Ivy-snips-train-7 BOS A EOS\tO O", "snips.txt:1 .* 3 words"),
+        ("snips", ANNOTATIONS, "Ivy-snips-train-7 BOS A EOS", "snips.txt:1 has 1 fields"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
-        ("kaldi", "dev/rttm", "SPEAKER other 1 0 1 - - 8 -", "no speaker in 8-2-3_9-5-6"),
     ],
 )
 def test_a_missing_or_damaged_file_is_refused(request, absent_out, name, path, text, message):
