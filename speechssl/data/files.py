@@ -52,32 +52,26 @@ def is_hidden(path: Path | str) -> bool:
     return os.path.basename(path).startswith(".")
 
 
-def list_files(roots: Iterable[Path], *suffixes: str) -> list[tuple[Path, Path]]:
-    """List (root, file below it) for every file with one of the suffixes, in the order of paths.
+def list_files(folder: Path, *suffixes: str) -> list[Path]:
+    """List every file below a folder that has one of the suffixes, in order.
 
     Left out are hidden files and prepared corpora, since OUT may lie in SOURCE.
     """
-    paths: list[tuple[Path, Path]] = []
-    for root in roots:
-        for top, folders, names in os.walk(root, followlinks=True):
-            folders[:] = sorted(name for name in folders if not is_hidden(name))
-            if "settings.json" in names and Path(top) != root:  # a prepared corpus
-                folders.clear()
-                continue
-            for name in sorted(names):
-                if name.lower().endswith(suffixes) and not is_hidden(name):
-                    paths.append((root, Path(top, name)))
+    paths = []
+    for top, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        if "settings.json" in names and Path(top) != folder:  # a prepared corpus
+            folders.clear()
+            continue
+        for name in sorted(names):
+            if name.lower().endswith(suffixes) and not is_hidden(name):
+                paths.append(Path(top, name))
     return paths
 
 
 def list_audio_files(folder: Path) -> list[Path]:
-    """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
-    recordings = []
-    for path in folder.rglob("*"):
-        hidden = any(is_hidden(part) for part in path.relative_to(folder).parts)
-        if path.suffix.lower() in COMMON and not hidden and path.is_file():
-            recordings.append(path)
-    return sorted(recordings)
+    """List every recording of a COMMON suffix below a folder, sorted, as `list_files` does."""
+    return sorted(list_files(folder, *COMMON))
 
 
 def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
@@ -90,15 +84,11 @@ def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
     return segments
 
 
-def add_recording(
-    recordings: dict[Key, Path], key: Key, path: Path, allow_copies: bool = False
-) -> None:
-    """Add a recording under its key. Raises InputError where another file has this key.
-
-    allow_copies: another file may have the key if its contents are the same; the first counts.
-    """
+def add_recording(recordings: dict[Key, Path], key: Key, path: Path) -> None:
+    """Add a recording under its key. Raises InputError where another file with other contents has
+    this key; of copies the first counts."""
     other = recordings.setdefault(key, path)
-    if other != path and not (allow_copies and hash_recording(other) == hash_recording(path)):
+    if other != path and hash_recording(other) != hash_recording(path):
         raise InputError(
             f"{other} and {path} are both called {path.stem}; rename or remove one of them"
         )
@@ -118,9 +108,10 @@ def check_shards(split: str, paths: Sequence[Path]) -> None:
 def describe_source(root: Path, *suffixes: str) -> dict[str, Any]:
     """Describe a source, so that a change of the source changes the description: by the sizes of
     its tables and archives (the files with these suffixes) and by the number of its recordings."""
-    paths = [path for _, path in list_files([root], *suffixes)]
-    tables = {path.relative_to(root).as_posix(): path.stat().st_size for path in paths}
-    return {"files": tables, "recordings": len(list_files([root], *SUFFIXES))}
+    tables = {}
+    for path in list_files(root, *suffixes):
+        tables[path.relative_to(root).as_posix()] = path.stat().st_size
+    return {"files": tables, "recordings": len(list_files(root, *SUFFIXES))}
 
 
 def hash_recording(path: Path) -> str:
@@ -152,16 +143,14 @@ def make_manifest_path(path: Path, out: Path) -> str:
     return str(path.resolve())
 
 
-def unpack(source: Path, out: Path, archives: Sequence[Path] | None = None) -> list[Path]:
-    """Unpack the archives of a source below `out`, each into a folder of its name that is whole or
+def unpack(source: Path, out: Path, archives: Iterable[Path]) -> list[Path]:
+    """Unpack archives of a source below `out`, each into a folder of its name that is whole or
     absent. An archive that was unpacked by hand is skipped. Returns the folders in which the corpus
     lies.
 
-    archives: the archives to unpack, None for all. Raises InputError for an archive that is
-    truncated or damaged, or has members outside its folder.
+    Raises InputError for an archive that is truncated or damaged, or has members outside its
+    folder.
     """
-    if archives is None:
-        archives = [path for _, path in list_files([source], *ARCHIVES)]
     for path in archives:
         folder = out / "unpacked" / path.relative_to(source)
         part = folder.with_name(f".{folder.name}")  # renamed to `folder` when it is whole
@@ -218,12 +207,6 @@ def read_parquet(
             yield from rows.to_pylist()
 
 
-def read_column_names(path: Path) -> list[str]:
-    """Read the names of the columns of a Parquet file. Raises InputError for a damaged file."""
-    with open_parquet(path) as file:
-        return list(file.schema_arrow.names)
-
-
 @contextmanager
 def open_parquet(path: Path) -> Iterator[ParquetFile]:
     """Open a Parquet file. Raises InputError for a damaged file, also while it is read."""
@@ -245,9 +228,8 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Read the rows of a CSV or TSV file with a header. White space around the names of columns is
     removed.
 
-    Raises InputError for a file that is no CSV, for two columns of one name, and for rows in which
-    text would be lost: with more cells than there are columns, or with quotation marks around
-    further rows (`_has_further_rows`).
+    Raises InputError for a file that is no CSV, for two columns of one name, and for a row with
+    more cells than there are columns.
     """
     text = read_text(path, REMEDY)
     rows = _split_tsv(text) if delimiter == "\t" else None
@@ -262,12 +244,10 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     check_columns(names, path)
     for number, row in enumerate(rows):
         if any(row[len(names) :]):
-            problem = f"{len(row)} cells and the header {len(names)}"
-        elif _has_further_rows(row, delimiter, len(names)):
-            problem = "a cell in quotation marks that goes on over a line like a row"
-        else:
-            continue
-        raise InputError(f"{path}, row {number} has {problem}; {QUOTE_REMEDY}")
+            raise InputError(
+                f"{path}, row {number} has {len(row)} cells and the header {len(names)}; "
+                f"{QUOTE_REMEDY}"
+            )
     return [dict(zip(names, row, strict=False)) for row in rows[1:]]
 
 
@@ -281,7 +261,10 @@ def _split_tsv(text: str) -> list[list[str]] | None:
 
 
 def read_header(path: Path) -> list[str]:
-    """Read the names of the columns of a CSV file, whatever its delimiter."""
+    """Read the names of the columns of a Parquet file, or of a CSV file of any delimiter."""
+    if path.suffix == ".parquet":
+        with open_parquet(path) as file:
+            return list(file.schema_arrow.names)
     header = read_text(path, REMEDY).splitlines()[:1]
     names = next(csv.reader(header, delimiter=detect_delimiter(path)), [])
     return [name.strip() for name in names]
@@ -339,32 +322,3 @@ def unquote(cell: str) -> str:
     "no" now`."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
-
-
-def _has_further_rows(row: Sequence[str], delimiter: str, columns: int) -> bool:
-    """Return whether a cell of several lines holds further rows.
-
-    The file
-
-        id,text,speaker
-        1,"he said,ann
-        2,no",bob
-
-    has one row with the cell 'he said,ann\\n2,no'. With the cells to its left and right, its first
-    line is '1,he said,ann' and its last '2,no,bob': both have two commas, as rows have. A comma
-    before white space or before three digits belongs to prose or to a number, and is not counted.
-    """
-    border = delimiter  # the pattern of a border between two cells
-    if delimiter != "\t":
-        border += r"(?!\s|[0-9]{3}(?![0-9]))"
-    for cells_before, cell in enumerate(row):
-        lines = LINE_BREAK.split(cell)
-        borders = [len(re.findall(border, line)) for line in lines]
-        borders[0] += cells_before
-        borders[-1] += len(row) - cells_before - 1
-        if delimiter == "\t" and any("\t" in line for line in lines[1:]):
-            return True
-        first_is_row = columns > 1 and borders[0] >= columns - 1
-        if first_is_row and max(borders[1:], default=0) >= columns - 1:
-            return True
-    return False

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from speechssl.data.files import read_csv
 from speechssl.data.options import FluentSpeechCommands
 from speechssl.data.superb import Utterance
 from speechssl.data.superb_sets import Cards, Preparation, Prepared, gather_utterances, prepare
-from speechssl.schema import convert
 
 TABLES = {"train": "train_data.csv", "dev": "valid_data.csv", "test": "test_data.csv"}
 COUNTS = {
@@ -23,18 +20,6 @@ COUNTS = {
 SLOTS = ("action", "object", "location")  # an intent consists of these
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row is a command with its intent."""
-
-    path: str
-    speakerId: str
-    transcription: str
-    action: str
-    object: str
-    location: str
-
-
 def prepare_fluent_speech_commands(o: FluentSpeechCommands) -> Cards:
     """Write `o.out`/ic and return its card. Raises as `prepare`."""
     return prepare(Preparation("fluent-speech-commands", o, ["ic"]), _read)
@@ -44,17 +29,14 @@ def _read(preparation: Preparation) -> dict[str, Prepared]:
     """Read the utterances of every split, labelled with the slots of their intent."""
     utterances: dict[str, list[Utterance]] = {split: [] for split in TABLES}
     for split, name in TABLES.items():
-        table = preparation.find(f"data/{name}")
-        for number, cells in enumerate(read_csv(table), 2):
-            row = convert(cells, Row, f"{table}:{number}", "unpack the corpus again")
-            path = preparation.source / row.path
-            labels = {slot: cells[slot] for slot in SLOTS}
+        for row in read_csv(preparation.find(f"data/{name}")):
+            path = preparation.source / row["path"]
             utterance = Utterance(
                 id=path.stem,
                 audio=str(path),
-                speaker=row.speakerId,
-                labels=labels,
-                text=row.transcription,
+                speaker=row["speakerId"],
+                labels={slot: row[slot] for slot in SLOTS},
+                text=row["transcription"],
             )
             utterances[split].append(utterance)
     classes = {f"{slot}s": len({u.labels[slot] for u in utterances["train"]}) for slot in SLOTS}

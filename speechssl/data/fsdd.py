@@ -26,7 +26,7 @@ from speechssl.data.superb_sets import Cards
 from speechssl.errors import InputError
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-NAME = re.compile(r"(\d)_([a-z]+)_(\d+)\.wav")  # digit, speaker, index: "7_jackson_32.wav"
+NAME = re.compile(r"\d_[a-z]+_\d+\.wav")  # digit, speaker, index: "7_jackson_32.wav"
 TASKS = ("ks", "sid")  # in the order in which they are written
 
 
@@ -40,17 +40,17 @@ def prepare_fsdd(o: Fsdd) -> Cards:
     split has none, or `o.out` holds something else.
     """
     out = o.out
-    splits: dict[Path, str] = {}  # recording -> its split
     by_name: dict[str, Path] = {}
     for path in sorted(o.source.rglob("*.wav")):
-        match = NAME.fullmatch(path.name)
-        if match:
+        if NAME.fullmatch(path.name):
             add_recording(by_name, path.stem, path)
-            index = int(match[3])
-            if index < 5:
-                splits[path] = "test"
-            else:
-                splits[path] = "dev" if index < 10 else "train"
+    splits: dict[Path, str] = {}  # recording -> its split
+    for name, path in by_name.items():
+        index = int(name.rpartition("_")[2])
+        if index < 5:
+            splits[path] = "test"
+        else:
+            splits[path] = "dev" if index < 10 else "train"
     if set(splits.values()) != set(SPLITS):
         raise InputError(
             f"{o.source} has not the recordings of the Free Spoken Digit Dataset, like "

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from speechssl.audio import read_duration, write_flac
 from speechssl.data import prepare
-from speechssl.data.files import decode_cell, list_files, read_parquet
+from speechssl.data.files import list_files, read_parquet
 from speechssl.data.options import HeySquad
 from speechssl.data.prepare import Attached, PrepareReport, SplitRecords
 from speechssl.data.squad import Paragraph, SquadQa, Style, make_records, read_squad
@@ -83,7 +82,7 @@ def _find_splits(source: Path) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     paths = [source]
     if source.is_dir():
-        paths = [path for _, path in list_files([source], ".parquet", ".json")]
+        paths = list_files(source, ".parquet", ".json")
     for path in sorted(paths):
         match = SPLIT.match(path.name) or SPLIT.match(path.parent.name)
         counted = COUNTED.fullmatch(path.stem)
@@ -158,10 +157,8 @@ def _write_recordings(
         name = ids[number]
         audio = prepare.make_audio_path(split, "questions", name)
         try:
-            if not (out / audio).is_file():
-                samples = decode_cell(cell["bytes"], f"{table}: question {name}")
-                write_flac(out / audio, samples)
-            recordings[name] = audio, read_duration(out / audio)
+            where = f"{table}: question {name}"
+            recordings[name] = audio, prepare.write_cell(cell["bytes"], where, out / audio)
         except InputError as error:
             recordings[name] = {"reason": prepare.UNUSABLE, "why": str(error)}
     return recordings

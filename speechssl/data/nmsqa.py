@@ -194,9 +194,13 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
     """
     splits = {split: Files() for split in PUBLISHED}
     sounds = (*SUFFIXES, ".textgrid")
-    for root, path in list_files(roots, ".parquet", ".csv", ".json", *sounds):
+    paths = {}  # file -> its folder, relative to the root
+    for root in roots:
+        for path in list_files(root, ".parquet", ".csv", ".json", *sounds):
+            paths[path] = path.parent.relative_to(root).as_posix()
+    for path, folder in paths.items():
         kind = path.suffix.lower()
-        split = find_split(path.parent.relative_to(root).as_posix())
+        split = find_split(folder)
         if kind not in sounds:
             split = find_split(path.stem) or split
         if not split or (only is not None and kind == ".parquet" and path != only):
@@ -205,9 +209,9 @@ def find_files(roots: Sequence[Path], only: Path | None = None) -> dict[str, Fil
         if kind == ".parquet":
             files.parquet.append(path)
         elif kind == ".textgrid":
-            add_recording(files.grids, path.stem, path, allow_copies=True)
+            add_recording(files.grids, path.stem, path)
         elif kind in SUFFIXES:
-            add_recording(files.recordings, path.stem, path, allow_copies=True)
+            add_recording(files.recordings, path.stem, path)
         elif kind == ".csv":
             names = set(read_header(path))
             if "hash" in names:
@@ -769,7 +773,8 @@ def prepare_nmsqa(o: Nmsqa) -> dict[str, Any]:
     root = source.parent if is_table else source
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        splits = find_files([root], only=source) if is_table else find_files(unpack(root, o.out))
+        roots = [root] if is_table else unpack(root, o.out, list_files(root, *ARCHIVES))
+        splits = find_files(roots, only=source if is_table else None)
         if not splits:
             raise prepare.make_source_error(source, "nmsqa")
         return {split: make_records(split, files, report, o) for split, files in splits.items()}

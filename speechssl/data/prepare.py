@@ -43,11 +43,18 @@ from speechssl.audio import (
     format_length,
     measure_duration,
     read_audio,
+    read_duration,
     read_native,
     resample,
     write_flac,
 )
-from speechssl.data.files import check_shards, list_files, make_manifest_path, make_safe_name
+from speechssl.data.files import (
+    check_shards,
+    decode_cell,
+    list_files,
+    make_manifest_path,
+    make_safe_name,
+)
 from speechssl.data.options import SpokenQA
 from speechssl.data.records import (
     INVENTED,
@@ -401,6 +408,14 @@ def write_joined(paths: Sequence[Path], out: Path) -> Joined:
     return joined
 
 
+def write_cell(content: bytes, where: str, out: Path) -> float:
+    """Write a recording from the cell of a table as FLAC, unless it is there already, and return
+    its seconds. Raises InputError as `decode_cell` does."""
+    if not out.is_file():
+        write_flac(out, decode_cell(content, where))
+    return read_duration(out)
+
+
 def measure_recordings(paths: Mapping[K, Path], workers: int, what: str) -> dict[K, Measured]:
     """Measure the seconds of recordings by decoding them. what: the text of the progress bar."""
     return run_parallel(_measure, {key: (path,) for key, path in paths.items()}, workers, what)
@@ -517,7 +532,7 @@ def find_split_files(
     function that returns the split of a file, "" for a file of none. Raises InputError where there
     are no files, or two of one split."""
     files: dict[str, Path] = {}
-    paths = [path for _, path in list_files([source], ".json")] if source.is_dir() else [source]
+    paths = list_files(source, ".json") if source.is_dir() else [source]
     for path in paths:
         split = find_split(path) if path.is_file() else ""
         if split:

@@ -211,7 +211,7 @@ def _list_folder(folder: Path) -> list[Recording]:
             f"{folder} is a prepared corpus; choose a split of it with --split "
             f"{' or '.join(splits)}"
         )
-    paths = [path for _, path in list_files([folder], *AUDIO_SUFFIXES)]
+    paths = list_files(folder, *AUDIO_SUFFIXES)
     names = [path.relative_to(folder).as_posix() for path in paths]
     id_counts = Counter(map(make_audio_id, names))
     recordings = []

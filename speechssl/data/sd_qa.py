@@ -153,7 +153,7 @@ def _find_files(source: Path) -> dict[Dialect, list[Path]]:
     """Find the files of every dialect, one for each recogniser: that of FIRST_REGIONS first, that
     of American English last. Raises InputError where there are no files."""
     by_dialect: dict[Dialect, dict[str, Path]] = {}  # dialect -> region of the recogniser -> file
-    for _, path in list_files([source], ".jsonl", ".jsonl.gz"):
+    for path in list_files(source, ".jsonl", ".jsonl.gz"):
         name = FILE.fullmatch(path.name)
         if name and name[1] in LANGUAGES:
             dialect = Dialect(path.parent, language=name[1], part=name[2])

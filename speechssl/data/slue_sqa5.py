@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import ast
 import csv
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from speechssl.artifacts import read_text
-from speechssl.audio import SAMPLE_RATE, read_duration, write_flac
 from speechssl.data import prepare
 from speechssl.data.files import (
     ARCHIVES,
@@ -27,12 +26,10 @@ from speechssl.data.files import (
     SUFFIXES,
     add_recording,
     check_shards,
-    decode_cell,
     describe_source,
     list_files,
     make_safe_name,
     open_parquet,
-    read_column_names,
     read_header,
     read_parquet,
     unpack,
@@ -67,27 +64,16 @@ BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
 
 KINDS = ("question", "document")  # kinds of recordings
-Key = tuple[str, str]  # kind (question, document or word2time), id
+Key = tuple[str, str]  # kind, id
+Place = tuple[str, str, str]  # split, kind (question, document or word2time), id
 Seconds = float | None  # None: no time
 
 
-@dataclass(frozen=True)
-class AnswerSpans:
-    """The answers of a row are parallel lists."""
-
-    answer: tuple[str, ...]
-    start_second: tuple[Seconds, ...]
-    end_second: tuple[Seconds, ...]
-
-
-@dataclass(frozen=True)
-class Word2Time:
-    """The words of a document are parallel lists."""
-
-    word: tuple[str | None, ...]
-    normalized_word: tuple[str | None, ...]
-    start_second: tuple[Seconds, ...]
-    end_second: tuple[Seconds, ...]
+# columns whose cells are records of parallel lists -> the names of these lists, in order
+PARALLEL = {
+    "answer_spans": ("answer", "start_second", "end_second"),
+    "word2time": ("word", "normalized_word", "start_second", "end_second"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,8 +86,10 @@ class SlueRow:
     normalized_document_text: str = ""
     question_speaker_id: str = ""
     document_speaker_id: str = ""
-    word2time: Word2Time | None = None
-    answer_spans: AnswerSpans | None = None  # None in a blind test
+    # word, normalised word, start, end
+    word2time: tuple[tuple[str | None, str | None, Seconds, Seconds], ...] | None = None
+    # answer, start, end; None in a blind test
+    answer_spans: tuple[tuple[str, Seconds, Seconds], ...] | None = None
 
 
 # ---- tables
@@ -128,12 +116,12 @@ def find_tables(roots: Iterable[Path], wanted_table: Path | None) -> dict[str, l
     file, and two tables of a split.
     """
     tables: dict[str, list[Path]] = {}
-    for _, path in list_files(roots, ".parquet", ".tsv"):
+    for path in chain.from_iterable(list_files(root, ".parquet", ".tsv") for root in roots):
         split = find_split(path.parent.name if path.stem.isdecimal() else path.stem)
-        if split and (wanted_table is None or path == wanted_table):
-            columns = read_column_names(path) if path.suffix == ".parquet" else read_header(path)
-            if {"question_id", "document_id"} <= set(columns):
-                tables.setdefault(split, []).append(path)
+        if not split or wanted_table not in (None, path):
+            continue
+        if {"question_id", "document_id"} <= set(read_header(path)):
+            tables.setdefault(split, []).append(path)
     for split, paths in tables.items():
         # a blind test lies beside the same test with answers
         with_answers = [path for path in paths if "blind" not in path.stem]
@@ -152,8 +140,12 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
     """
     if path.suffix == ".parquet":
         columns = list(SlueRow.__dataclass_fields__)
-        for number, values in enumerate(read_parquet(path, columns, batch=256)):
-            yield convert(values, SlueRow, f"{path}, row {number}", "give the published table")
+        for number, cells in enumerate(read_parquet(path, columns, batch=256)):
+            for column, names in PARALLEL.items():
+                if cells.get(column):
+                    lists = [cells[column][name] for name in names]
+                    cells[column] = list(zip(*lists, strict=True))
+            yield convert(cells, SlueRow, f"{path}, row {number}", "give the published table")
         return
 
     lines = [line for line in LINE_BREAK.split(read_text(path, "download it again")) if line]
@@ -165,22 +157,16 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
 
     rows = min((plain, quoted), key=count_misfits)
     for number, row in enumerate(rows[1:], 2):
-        cells: dict[str, Any] = dict(zip(rows[0], row, strict=False))
         if len(row) != len(rows[0]):
             yield number
             continue
-        cells["answer_spans"] = _parse_spans(cells.get("answer_spans", ""))
+        cells = dict(zip(rows[0], row, strict=True))
+        try:
+            # "[['an answer', 1.2, 1.9], ...]"
+            cells["answer_spans"] = ast.literal_eval(cells.get("answer_spans", ""))
+        except (ValueError, SyntaxError):
+            del cells["answer_spans"]
         yield convert(cells, SlueRow, f"{path}:{number}", "give the published table")
-
-
-def _parse_spans(text: str) -> dict[str, tuple[Any, ...]] | None:
-    """Parse "[['an answer', 1.2, 1.9], ...]" into the lists of AnswerSpans; None for another
-    text."""
-    try:
-        answers, starts, ends = zip(*ast.literal_eval(text), strict=True)
-        return {"answer": answers, "start_second": starts, "end_second": ends}
-    except (ValueError, SyntaxError, TypeError):
-        return None
 
 
 def read_words(path: Path) -> tuple[Span, ...]:
@@ -211,31 +197,26 @@ def _select_words(
 # ---- recordings
 
 
-class FileIndex:
-    """The index finds recordings and alignments by their ids. Files of verified_test, which is a
-    part of test, may lie in the folder of test."""
+def index_files(roots: Iterable[Path]) -> dict[Place, Path]:
+    """Index the recordings and alignments by split, kind and id."""
+    files: dict[Place, Path] = {}
+    for path in chain.from_iterable(list_files(root, *SUFFIXES, ".txt") for root in roots):
+        kind = path.parent.name
+        if kind in (*KINDS, "word2time"):
+            split = find_split(path.parent.parent.name)
+            add_recording(files, (split, kind, path.stem), path)
+    return files
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self.files: dict[Key, dict[str, Path]] = {}
-        for _, path in list_files(roots, *SUFFIXES, ".txt"):
-            kind = path.parent.name
-            if kind in (*KINDS, "word2time"):
-                by_split = self.files.setdefault((kind, path.stem), {})
-                split = find_split(path.parent.parent.name)
-                add_recording(by_split, split, path, allow_copies=True)
 
-    def find(self, kind: str, name: str, split: str) -> Path | None:
-        """Find the file in the folder of a split; for verified_test also in that of test."""
-        by_split = self.files.get((kind, name), {})
-        return by_split.get(split) or by_split.get(split.removeprefix("verified_"))
-
-    def count_recordings(self) -> int:
-        """Count the recordings of questions and documents in all splits."""
-        return sum(len(by_split) for (kind, _), by_split in self.files.items() if kind in KINDS)
+def find_file(files: Mapping[Place, Path], split: str, kind: str, name: str) -> Path | None:
+    """Find a recording or an alignment of a split. Those of verified_test, which is a part of test,
+    may lie in the folder of test."""
+    part_of = split.removeprefix("verified_")
+    return files.get((split, kind, name)) or files.get((part_of, kind, name))
 
 
 def read_recordings(
-    split: str, tables: Sequence[Path], keys: set[Key], index: FileIndex, o: SlueSqa5
+    split: str, tables: Sequence[Path], keys: set[Key], files: Mapping[Place, Path], o: SlueSqa5
 ) -> dict[Key, Measured]:
     """Read the recordings with these keys, as far as they are in the source. Recordings in cells of
     Parquet tables are written as FLAC below `o.out`; others are files."""
@@ -248,7 +229,7 @@ def read_recordings(
         for group in range(group_count):
             group_keys: set[Key] = set()
             columns = [f"{kind}_id" for kind in KINDS]
-            for cells in read_parquet(table, columns, batch=16, groups=[group]):
+            for cells in read_parquet(table, columns, groups=[group]):
                 group_keys |= {(kind, cells[f"{kind}_id"]) for kind in KINDS}
             if group_keys & keys:
                 jobs[table, group] = (table, group, o.out / split / "audio", group_keys & keys)
@@ -256,12 +237,12 @@ def read_recordings(
     written = prepare.run_parallel(_write_recordings, jobs, o.workers, f"writing {split}", "group")
     for by_key in written.values():
         recordings |= by_key
-    files: dict[Key, Path] = {}
+    paths: dict[Key, Path] = {}
     for key in keys - recordings.keys():
-        path = index.find(*key, split)
+        path = find_file(files, split, *key)
         if path is not None:
-            files[key] = path
-    return recordings | prepare.measure_recordings(files, o.workers, f"reading {split}")
+            paths[key] = path
+    return recordings | prepare.measure_recordings(paths, o.workers, f"reading {split}")
 
 
 def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> dict[Key, Measured]:
@@ -278,45 +259,14 @@ def _write_recordings(path: Path, group: int, folder: Path, keys: set[Key]) -> d
                 continue
             out = folder / f"{make_safe_name(f'{kind}-{name}')}.flac"
             try:
-                if out.is_file():
-                    written[key] = out, read_duration(out)
-                else:
-                    samples = decode_cell(content["bytes"], f"{path}: {kind} {name}")
-                    write_flac(out, samples)
-                    written[key] = out, len(samples) / SAMPLE_RATE
+                seconds = prepare.write_cell(content["bytes"], f"{path}: {kind} {name}", out)
+                written[key] = out, seconds
             except InputError as error:
                 written[key] = out, error
     return written
 
 
 # ---- splits
-
-
-@dataclass(frozen=True)
-class SourceFiles:
-    """The files of a source lie below a folder; for a single zip or table, that is its folder."""
-
-    root: Path
-    archives: Sequence[Path]  # the archives to unpack
-    wanted_table: Path | None = None  # None: all tables are read
-
-    def describe(self) -> dict[str, Any]:
-        """Describe the tables, archives and recordings below the folder that may be read, as
-        `describe_source` does. Other downloads beside a single zip or table do not count."""
-        tables = find_tables([self.root], self.wanted_table)
-        paths = sorted([*self.archives, *itertools.chain(*tables.values())])
-        files = {path.relative_to(self.root).as_posix(): path.stat().st_size for path in paths}
-        return {"files": files, "recordings": FileIndex([self.root]).count_recordings()}
-
-
-def _locate_source(source: Path) -> SourceFiles:
-    """Locate the files to read of a source, which is a folder, slue-sqa5.zip, or one table."""
-    if not source.is_file():
-        archives = [path for _, path in list_files([source], *ARCHIVES) if "sqa" in path.name]
-        return SourceFiles(source, archives)
-    if source.suffix == ".zip":
-        return SourceFiles(source.parent, [source])
-    return SourceFiles(source.parent, [], wanted_table=source)
 
 
 def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
@@ -326,20 +276,32 @@ def prepare_slue_sqa5(o: SlueSqa5) -> dict[str, Any]:
     without tables of SLUE-SQA-5, and for damaged tables.
     """
     source = o.source.resolve()
-    located = _locate_source(source)
+    root = source
+    wanted_table = None  # all tables are read
+    archives = [path for path in list_files(source, *ARCHIVES) if "sqa" in path.name]
+    if source.is_file():
+        root = source.parent
+        archives = [source] if source.suffix == ".zip" else []
+        wanted_table = None if archives else source
 
     def read(report: PrepareReport) -> dict[str, SplitRecords]:
-        roots = unpack(located.root, o.out, located.archives)
-        tables = find_tables(roots, located.wanted_table)
+        roots = unpack(root, o.out, archives)
+        tables = find_tables(roots, wanted_table)
         if not tables:
             raise prepare.make_source_error(source, "slue-sqa5")
-        index = FileIndex(roots)
+        files = index_files(roots)
         return {
-            split: make_records(split, paths, index, report, o) for split, paths in tables.items()
+            split: make_records(split, paths, files, report, o) for split, paths in tables.items()
         }
 
-    if source.is_file():
-        made_from = located.describe()
+    if source.is_file():  # other downloads beside it do not count
+        tables = find_tables([root], wanted_table)
+        paths = sorted([*archives, *chain(*tables.values())])
+        recordings = [kind for _, kind, _ in index_files([root]) if kind in KINDS]
+        made_from = {
+            "files": {path.relative_to(root).as_posix(): path.stat().st_size for path in paths},
+            "recordings": len(recordings),
+        }
     else:
         made_from = describe_source(source, ".parquet", ".tsv", *ARCHIVES)
     return prepare.prepare_corpus("slue-sqa5", o, {"made_from": made_from}, read, PUBLISHED, ABOUT)
@@ -354,7 +316,7 @@ def read_questions(split: str, tables: Sequence[Path], report: PrepareReport) ->
             report.count(split, "questions")
             if isinstance(row, int):
                 report.set_aside(split, "questions", f"{table.name}:{row}", BROKEN)
-            elif not row.answer_spans or not row.answer_spans.answer:
+            elif not row.answer_spans:
                 report.set_aside(split, "questions", row.question_id, BLIND)
             else:
                 if row.document_id in documents:
@@ -366,78 +328,46 @@ def read_questions(split: str, tables: Sequence[Path], report: PrepareReport) ->
 
 
 def make_records(
-    split: str, tables: Sequence[Path], index: FileIndex, report: PrepareReport, o: SlueSqa5
+    split: str,
+    tables: Sequence[Path],
+    files: Mapping[Place, Path],
+    report: PrepareReport,
+    o: SlueSqa5,
 ) -> SplitRecords:
     """Make the records of a split. If at least one question and its document have usable
     recordings, the records have audio, and items without a recording are set aside (or spoken, with
     --speak). Otherwise the whole split is text only."""
-    rows, documents = _choose_rows(split, tables, report)
-    recordings = _read_usable_recordings(split, tables, rows, index, report, o)
-    # an item needs no recording with --speak, and in a split that is text only
-    text_will_do = o.speak or not recordings
-    passages = _make_passages(split, documents, recordings, text_will_do, index, report, o.out)
-    questions = _make_questions(split, rows, passages, recordings, text_will_do, report, o.out)
-    return SplitRecords(list(passages.values()), questions)
-
-
-def _choose_rows(
-    split: str, tables: Sequence[Path], report: PrepareReport
-) -> tuple[dict[str, SlueRow], dict[str, SlueRow]]:
-    """Choose as many documents as --passages says. Returns the questions about them by id, and for
-    every document, by id, the first row about it, which has its words."""
     rows = read_questions(split, tables, report)
-    documents: dict[str, SlueRow] = {}
+    documents: dict[str, SlueRow] = {}  # id -> the first row about it, which has its words
     for row in rows.values():
         documents.setdefault(row.document_id, row)
     report.count(split, "passages", len(documents))
     question_counts = Counter(row.document_id for row in rows.values())
     chosen = report.slice(split, documents, question_counts)
-    rows = {name: row for name, row in rows.items() if row.document_id in chosen}
-    return rows, {name: documents[name] for name in chosen}
+    documents = {name: documents[name] for name in chosen}
+    rows = {name: row for name, row in rows.items() if row.document_id in documents}
 
-
-def _read_usable_recordings(
-    split: str,
-    tables: Sequence[Path],
-    rows: Mapping[str, SlueRow],
-    index: FileIndex,
-    report: PrepareReport,
-    o: SlueSqa5,
-) -> dict[Key, Measured]:
-    """Read the recordings of questions and their documents. Returns none at all, with a remark in
-    the report, unless at least one question and its document both have usable recordings."""
     # for every row the keys of its question and its document
     pairs = [(("question", r.question_id), ("document", r.document_id)) for r in rows.values()]
-    keys = set(itertools.chain(*pairs))
-    recordings = read_recordings(split, tables, keys, index, o)
+    recordings = read_recordings(split, tables, set(chain(*pairs)), files, o)
     usable = {key for key, (_, seconds) in recordings.items() if isinstance(seconds, float)}
-    if any(usable.issuperset(pair) for pair in pairs):
-        return recordings
-    if rows:
-        report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
-    return {}
+    if not any(usable.issuperset(pair) for pair in pairs):
+        recordings = {}
+        if rows:
+            report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
+    # an item needs no recording with --speak, and in a split that is text only
+    text_will_do = o.speak or not recordings
 
-
-def _make_passages(
-    split: str,
-    documents: Mapping[str, SlueRow],
-    recordings: Mapping[Key, Measured],
-    text_will_do: bool,
-    index: FileIndex,
-    report: PrepareReport,
-    out: Path,
-) -> dict[str, Passage]:
-    """Make the passages of a split, by id."""
     passages: dict[str, Passage] = {}
     for name, row in documents.items():
         text = row.normalized_document_text.strip()
         recording = recordings.get(("document", name))
-        audio = prepare.choose_audio(recording, text, prepare.NO_TEXT, text_will_do, out)
+        audio = prepare.choose_audio(recording, text, prepare.NO_TEXT, text_will_do, o.out)
         if isinstance(audio, dict):  # it says why the passage is set aside
             report.set_aside(split, "passages", name, **audio)
             continue
         path, seconds = audio
-        words = _list_words(row, index.find("word2time", name, split), seconds)
+        words = _list_words(row, find_file(files, split, "word2time", name), seconds)
         if path and not words:
             report.remark(split, *UNALIGNED)
         passages[name] = Passage(
@@ -448,53 +378,38 @@ def _make_passages(
             speaker=row.document_speaker_id,
             words=words,
         )
-    return passages
-
-
-def _make_questions(
-    split: str,
-    rows: Mapping[str, SlueRow],
-    passages: Mapping[str, Passage],
-    recordings: Mapping[Key, Measured],
-    text_will_do: bool,
-    report: PrepareReport,
-    out: Path,
-) -> list[Question]:
-    """Make the questions of a split, with their answers."""
     questions: list[Question] = []
     for name, row in rows.items():
-        text = row.normalized_question_text.strip()
-        recording = recordings.get(("question", row.question_id))
-        audio = prepare.choose_audio(recording, text, prepare.NO_QUESTION, text_will_do, out)
         passage = passages.get(row.document_id)
         if passage is None:
             report.set_aside(split, "questions", name, prepare.ITS_PASSAGE)
-        elif isinstance(audio, dict):  # it says why the question is set aside
+            continue
+        text = row.normalized_question_text.strip()
+        recording = recordings.get(("question", row.question_id))
+        audio = prepare.choose_audio(recording, text, prepare.NO_QUESTION, text_will_do, o.out)
+        if isinstance(audio, dict):
             report.set_aside(split, "questions", name, **audio)
-        else:
-            answers = _make_answers(row, passage, lambda remark: report.remark(split, *remark))
-            path, seconds = audio
-            question = Question(
-                id=name,
-                passage=passage.id,
-                audio=path,
-                seconds=seconds,
-                text=text,
-                speaker=row.question_speaker_id,
-                answers=answers,
-            )
-            questions.append(question)
-    return questions
+            continue
+        path, seconds = audio
+        question = Question(
+            id=name,
+            passage=passage.id,
+            audio=path,
+            seconds=seconds,
+            text=text,
+            speaker=row.question_speaker_id,
+            answers=_make_answers(row, passage, lambda remark: report.remark(split, *remark)),
+        )
+        questions.append(question)
+    return SplitRecords(list(passages.values()), questions)
 
 
 def _list_words(row: SlueRow, path: Path | None, seconds: float) -> tuple[Span, ...]:
     """List the words of a document that lie in its recording, from its row, or otherwise from
     `path`, the alignment beside the table. seconds: length of the recording."""
-    times = row.word2time
     words: tuple[Span, ...] = ()
-    if times:
-        columns = (times.word, times.normalized_word, times.start_second, times.end_second)
-        words = _select_words(zip(*columns, strict=True))
+    if row.word2time:
+        words = _select_words(row.word2time)
     elif path is not None:
         words = read_words(path)
     return tuple(w._replace(end=min(w.end, seconds)) for w in words if w.start < seconds)
@@ -504,10 +419,9 @@ def _make_answers(
     row: SlueRow, passage: Passage, remark: Callable[[Remark], None]
 ) -> tuple[Answer, ...]:
     """Make the answers of a question, with times where the passage has audio that contains them."""
-    spans = row.answer_spans or AnswerSpans((), (), ())
     answers: list[Answer] = []
     offsets = find_offsets(passage.text, passage.words)
-    for text, start, end in zip(spans.answer, spans.start_second, spans.end_second, strict=True):
+    for text, start, end in row.answer_spans or ():
         text = text.strip()
         if not text:
             remark(prepare.EMPTY)

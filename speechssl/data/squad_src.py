@@ -51,7 +51,7 @@ def prepare_squad_src(o: SquadSrc) -> dict[str, Any]:
     source = o.source.resolve()
     files = find_split_files(source, lambda path: SPLITS.get(path.name, ""), "squad-src")
     files = {split: files[split] for split in PUBLISHED if split in files}
-    lists = {p.name: p for _, p in list_files([source], ".csv") if LIST.fullmatch(p.name)}
+    lists = {p.name: p for p in list_files(source, ".csv") if LIST.fullmatch(p.name)}
     ids: dict[str, str] = {}  # number of a recording -> SQuAD's id
     for path in lists.values():
         ids |= _read_list(path)

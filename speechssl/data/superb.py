@@ -40,8 +40,10 @@ SPLITS_OF = {"qbe": (DOCUMENTS, "dev", "test")}  # task -> its manifests, where 
 
 def format_sizes(card: Mapping[str, Any]) -> str:
     """Format the sizes that a card states by split: "18 train, 2 dev, 4 test"."""
-    counts = sorted(card["sizes"].items(), key=lambda size: [*SPLITS, size[0]].index(size[0]))
-    return ", ".join(f"{number:,} {split}" for split, number in counts)
+    sizes = card["sizes"]
+    return ", ".join(
+        f"{sizes[split]:,} {split}" for split in (*SPLITS, DOCUMENTS) if split in sizes
+    )
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     if task not in (None, name):
         raise InputError(f"{root} is a set of the task {name}, not of {task}; give one of {task}")
     manifests = {split: root / f"{split}.jsonl" for split in SPLITS_OF.get(name, SPLITS)}
-    without_dev = name not in WITH_DEV and "train" in manifests and not manifests["dev"].is_file()
+    without_dev = name not in WITH_DEV and not manifests["dev"].is_file()
     if without_dev:
         del manifests["dev"]
     seen: set[str] = set()

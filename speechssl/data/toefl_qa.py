@@ -62,7 +62,7 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
     """Find the files of every split that has some, in the order of their numbers. The split is the
     name of the folder; files in a folder of another name are test. Raises InputError where there
     are none."""
-    paths = [path for _, path in list_files([source], "")] if source.is_dir() else [source]
+    paths = list_files(source, "") if source.is_dir() else [source]
     numbered = []  # (test, type of story, story, question, file)
     for path in paths:
         match = FILE.fullmatch(path.name)

@@ -40,7 +40,7 @@ def test_an_archive_that_begins_with_its_folder_is_unpacked(tmp_path):
     (content / "audio/a.wav").touch()
     with tarfile.open(source / "a.tgz", "w:gz") as tape:
         tape.add(content, ".")
-    assert unpack(source, out) == [source, out / "unpacked"]
+    assert unpack(source, out, [source / "a.tgz"]) == [source, out / "unpacked"]
     assert (out / "unpacked/a.tgz/audio/a.wav").is_file()
 
 
@@ -241,14 +241,6 @@ def test_quotation_marks_that_can_be_read(delimiter, cell, text, tmp_path):
     lines = [["audio", "text"], ["a.wav", cell], ["b.wav", "two"]]
     (tmp_path / "list.csv").write_text("\ufeff" + "\n".join(map(delimiter.join, lines)))
     assert [row["text"] for row in read_csv(tmp_path / "list.csv", delimiter)] == [text, "two"]
-
-
-@pytest.mark.parametrize("delimiter", [",", ";"])
-@pytest.mark.parametrize("cells", [('"one', 'two"', "three"), ('"one, and more', "two", 'three"')])
-def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, tmp_path):
-    lines = ["audio text speaker".split(), *(["a.wav", cell, "s"] for cell in cells)]
-    (tmp_path / "list.csv").write_text("".join(delimiter.join(line) + "\n" for line in lines))
-    refused("list.csv, row 1 has", read_csv, tmp_path / "list.csv", delimiter)
 
 
 @pytest.mark.parametrize(

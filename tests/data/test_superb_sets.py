@@ -245,6 +245,7 @@ def test_both_tasks_share_the_audio_and_the_customary_split(fsdd, tmp_path):
 
 def test_two_digits_of_one_name_are_refused(fsdd, tmp_path, absent_out):
     shutil.copytree(fsdd / "recordings", fsdd / "copy")
+    write_noise(fsdd / "copy/0_jackson_0.wav")
     refused("are both called 0_jackson_0", prepare_fsdd, Fsdd(source=fsdd, out=absent_out))
 
 
@@ -576,7 +577,7 @@ GROUND_TRUTH = "scoring/groundtruth_quesst14_eval/quesst14_eval.rttm"
         ("librispeech", "train-clean-100/103/9/103-9.trans.txt", "a", "trans.txt:1"),
         ("commands", NOISE, None, "0 background recordings, not the published 1"),
         ("quesst14", GROUND_TRUTH, None, "quesst14_eval.rttm"),
-        ("fluent", "data/train_data.csv", "path,speakerId\na.wav,ann", ":2: .*`transcription`"),
+        ("fluent", "data/train_data.csv", "path\na,b", "train_data.csv, row 1 has 2 cells"),
         ("voxceleb1", "veri_test.txt", None, "veri_test.txt"),
         ("snips", ANNOTATIONS, "Ivy-snips-train-7 BOS A EOS", "snips.txt:1 has 1 fields"),
         ("kaldi", "dev/rttm", "SPEAKER 8-2-3_9-5-6 1 soon 1 - - 8 -", r"rttm:1"),
