@@ -97,9 +97,7 @@ GUESSED = (
     "given to the text that stands nearest",
 )
 TEXTLESS = ("answers without a usable time", "scored by their text only")
-HOLES = ("passages of which the release misses segments", "no time is shifted; texts are whole")
 # reasons why items are set aside
-NO_ID = "its row has no id"
 NO_ANSWERS = "its answers are missing from the source"
 NOT_WHOLE = "recordings of its sentences are not in the source"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
@@ -124,7 +122,7 @@ class AnswerTime:
 class NmsqaRow:
     """A row is a question with its passage, its answers and their times."""
 
-    id: str  # "" where the table has none
+    id: str
     passage: str  # recording of the passage, "" where there is none
     recording: str  # of the question, "" where there is none
     context: str
@@ -170,10 +168,10 @@ class Files:
     # passage, without "context-" -> numbers of the segments that the release has (segment_id)
     segment_ids: dict[str, list[str]] = field(default_factory=dict)
 
-    def list_segment_numbers(self, passage: str, names: Mapping[int, str]) -> list[int]:
-        """List the numbers of the segments of a passage: those in segment_id, or else those of
-        `names` (number -> recording)."""
-        listed = self.segment_ids.get(passage.removeprefix("context-"), names)
+    def list_segment_numbers(self, passage: str, present: Iterable[int]) -> list[int]:
+        """List the numbers of the segments of a passage: those in segment_id, or else those that
+        are present."""
+        listed = self.segment_ids.get(passage.removeprefix("context-"), present)
         return sorted(map(int, listed))
 
 
@@ -250,9 +248,9 @@ class Answers:
 class Row:
     """A row of a table has further columns, which are not read."""
 
+    id: str
     question: str
     context: str
-    id: str | None = None
     answers: Answers | None = None
     content_segment_audio_path: str | None = None
     content_full_audio_path: str | None = None
@@ -283,7 +281,7 @@ def read_parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         for interval, in_whole in zip_longest(in_segment, in_passage, fillvalue=(None, None)):
             times.append(AnswerTime(segment, interval, in_whole, sentence))
         yield NmsqaRow(
-            id=row.id or "",
+            id=row.id,
             passage=passage,
             recording=name_recording(row.question_audio_path),
             context=row.context,
@@ -311,9 +309,7 @@ def read_csv_rows(files: Files) -> Iterator[NmsqaRow]:
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         for cells in read_csv(path):
-            name = name_recording(cells["id"])
-            if meta.setdefault(name, cells) != cells:
-                raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
+            meta.setdefault(name_recording(cells["id"]), cells)
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
     # id of the question -> its lines in {split}-answer-span.csv
@@ -556,17 +552,6 @@ def _measure_distance(
 # ---- the records of a split
 
 
-@dataclass(frozen=True)
-class SpokenPassage:
-    """A spoken passage names the recordings of its segments, which are not joined yet."""
-
-    text: str
-    speaker: str
-    names: tuple[str, ...]  # recordings of its segments in the source, in order
-    missing: tuple[str, ...]  # recordings of segments that the release has and the source lacks
-    incomplete: bool  # the release itself lacks segments
-
-
 def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, NmsqaRow]:
     """Read the questions of a split by id. A passage without a name gets one: that of another row
     with the same text, the one that fits the question's recording, or a hash of the text. Raises
@@ -575,9 +560,6 @@ def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, Nmsq
     tables = chain.from_iterable(map(read_parquet_rows, files.parquet))
     for row in tables if files.parquet else read_csv_rows(files):
         report.count(split, "questions")
-        if not row.id:
-            report.set_aside(split, "questions", row.id, NO_ID, question=row.question)
-            continue
         name = report.make_unique_id(split, row.id, rows)
         recording = row.recording or files.questions.get(row.id, "")
         rows[name] = replace(row, id=name, recording=recording)
@@ -590,26 +572,6 @@ def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, Nmsq
     return rows
 
 
-def collect_passages(rows: Iterable[NmsqaRow], files: Files) -> dict[str, SpokenPassage]:
-    """Collect the passages of the questions, by name."""
-    segments = group_segments(files.recordings)
-    passages: dict[str, SpokenPassage] = {}
-    for row in rows:
-        if row.passage in passages:
-            continue
-        names = segments.get(row.passage, {})
-        numbers = files.list_segment_numbers(row.passage, names)
-        mark = "-" if row.passage.endswith("-c") else "_"
-        passages[row.passage] = SpokenPassage(
-            text=row.context,
-            speaker=row.speaker,
-            names=tuple(names[n] for n in numbers if n in names),
-            missing=tuple(f"{row.passage}{mark}{n}" for n in numbers if n not in names),
-            incomplete=numbers != list(range(len(numbers))),
-        )
-    return passages
-
-
 def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> SplitRecords:
     """Make the records of a split, and join the segments of its passages.
 
@@ -617,19 +579,28 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     and items without a recording are set aside (or spoken, with --speak). Otherwise the whole split
     is text only.
     """
-    rows = read_rows(split, files, report)
-    spoken = collect_passages(rows.values(), files)
-    report.count(split, "passages", len(spoken))
-    chosen = report.slice(split, spoken, Counter(row.passage for row in rows.values()))
-    spoken = {name: spoken[name] for name in chosen}
-    chosen_rows = [row for row in rows.values() if row.passage in spoken]
-    incomplete = sum(passage.incomplete for passage in spoken.values())
-    if incomplete:
-        report.remark(split, *HOLES, number=incomplete)
-    # passages whose segments are all in the source
-    joinable = {name: p.names for name, p in spoken.items() if p.names and not p.missing}
-    if not any(r.recording in files.recordings and r.passage in joinable for r in chosen_rows):
-        report.remark(split, *prepare.NO_RECORDINGS, number=len(chosen_rows))
+    rows = list(read_rows(split, files, report).values())
+    first_rows: dict[str, NmsqaRow] = {}  # passage -> the first row about it
+    for row in rows:
+        first_rows.setdefault(row.passage, row)
+    report.count(split, "passages", len(first_rows))
+    chosen = report.slice(split, first_rows, Counter(row.passage for row in rows))
+    first_rows = {name: first_rows[name] for name in chosen}
+    rows = [row for row in rows if row.passage in first_rows]
+
+    # passage -> recordings of its segments: those in the source, in order, and those that it lacks
+    present: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    segments = group_segments(files.recordings)
+    for name in first_rows:
+        by_number = segments.get(name, {})
+        numbers = files.list_segment_numbers(name, by_number)
+        mark = "-" if name.endswith("-c") else "_"
+        present[name] = [by_number[n] for n in numbers if n in by_number]
+        missing[name] = [f"{name}{mark}{n}" for n in numbers if n not in by_number]
+    joinable = {name: names for name, names in present.items() if names and not missing[name]}
+    if not any(row.recording in files.recordings and row.passage in joinable for row in rows):
+        report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
         files = replace(files, recordings={})
         joinable = {}
     # an item needs no recording with --speak, and in a split that is text only
@@ -637,44 +608,48 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
 
     jobs = {}
     for name, names in joinable.items():
-        segments = [files.recordings[segment] for segment in names]
-        jobs[name] = (segments, o.out / split / "audio" / f"{make_safe_name(name)}.flac")
+        paths = [files.recordings[segment] for segment in names]
+        jobs[name] = (paths, o.out / split / "audio" / f"{make_safe_name(name)}.flac")
     joined = prepare.run_parallel(
         _try_join_segments, jobs, o.workers, f"joining {split}", "passage"
     )
     passages: dict[str, Passage] = {}
     layouts: dict[str, PassageLayout] = {}
-    for name, passage in spoken.items():
-        result = joined.get(name)
-        if isinstance(result, Joined):
-            layout = _lay_out(passage.names, result, files.recordings.get(name))
-            layouts[name] = layout
-            passages[name] = Passage(
-                id=name,
-                audio=f"{split}/audio/{make_safe_name(name)}.flac",
-                seconds=layout.seconds,
-                text=passage.text,
-                speaker=passage.speaker,
-                words=_read_passage_words(layout, files.grids),
-            )
-        elif text_will_do and passage.text.strip():
-            passages[name] = Passage(name, text=passage.text, speaker=passage.speaker)
-        elif text_will_do:
-            report.set_aside(split, "passages", name, prepare.NO_TEXT)
-        elif result is not None:
-            report.set_aside(split, "passages", name, prepare.UNUSABLE, why=str(result))
-        elif passage.names:
-            report.set_aside(split, "passages", name, NOT_WHOLE, missing=list(passage.missing))
-        else:
-            report.set_aside(split, "passages", name, prepare.NOT_FOUND)
+    for name, row in first_rows.items():
+        recording: prepare.Measured | None = None
+        words: tuple[Span, ...] = ()
+        if name in joined:
+            (_, out), result = jobs[name], joined[name]
+            if isinstance(result, Joined):
+                layout = _lay_out(tuple(present[name]), result, files.recordings.get(name))
+                layouts[name] = layout
+                recording = out, layout.seconds
+                words = _read_passage_words(layout, files.grids)
+            else:
+                recording = out, result
+        audio = prepare.choose_audio(recording, row.context, prepare.NO_TEXT, text_will_do, o.out)
+        if audio == {"reason": prepare.NOT_FOUND} and present[name]:
+            audio = {"reason": NOT_WHOLE, "missing": missing[name]}
+        if isinstance(audio, dict):
+            report.set_aside(split, "passages", name, **audio)
+            continue
+        path, seconds = audio
+        passages[name] = Passage(
+            id=name,
+            audio=path,
+            seconds=seconds,
+            text=row.context,
+            speaker=row.speaker,
+            words=words,
+        )
 
-    paths = {}
-    for row in chosen_rows:
+    paths_of = {}  # id of a question -> its recording
+    for row in rows:
         if row.recording in files.recordings and row.passage in passages:
-            paths[row.id] = files.recordings[row.recording]
-    measured = prepare.measure_recordings(paths, o.workers, f"reading {split}")
+            paths_of[row.id] = files.recordings[row.recording]
+    measured = prepare.measure_recordings(paths_of, o.workers, f"reading {split}")
     questions: list[Question] = []
-    for row in chosen_rows:
+    for row in rows:
         audio = prepare.choose_audio(
             measured.get(row.id), row.question, prepare.NO_QUESTION, text_will_do, o.out
         )
@@ -691,8 +666,8 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
         question = Question(row.id, row.passage, *audio, row.question, row.asker, "en", answers)
         if question.audio:
             longest = question.seconds + TOLERANCE
-            words = [w for w in read_words(row.recording, files.grids) if w.end <= longest]
-            question = replace(question, words=tuple(words))
+            words = tuple(w for w in read_words(row.recording, files.grids) if w.end <= longest)
+            question = replace(question, words=words)
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
 
@@ -752,8 +727,6 @@ def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
         return ()
     tiers = read_tiers(grids[name])
     word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
-    if len(word_tiers) > 1:
-        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; keep one of them")
     candidates = word_tiers or [spans for _, spans in tiers]
     words = []
     for text, start, end in candidates[0] if candidates else ():

@@ -11,7 +11,6 @@ would come too early.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from collections import Counter
@@ -561,8 +560,6 @@ def make_once(
         f"{out}: this report is in data_report.json, and every item that was set aside in "
         "set_aside.jsonl"
     )
-    if _has_outside_audio(out):
-        print(f"{out}: its WAV and FLAC recordings stay where they are; prepare again if they move")
     to_align = sum(facts.get("answers_to_align", 0) for facts in report["splits"].values())
     if to_align:
         print(
@@ -571,15 +568,6 @@ def make_once(
         )
     count_set_aside(count_set_aside_items(report))
     return report
-
-
-def _has_outside_audio(out: Path) -> bool:
-    """Return whether recordings of passages or questions lie outside the corpus."""
-    for path in (*out.glob("*/passages.jsonl"), *out.glob("*/questions.jsonl")):
-        with path.open(encoding="utf-8") as lines:
-            if any(Path(json.loads(line).get("audio") or "").is_absolute() for line in lines):
-                return True
-    return False
 
 
 def run_parallel(

@@ -22,7 +22,6 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import FFMPEG_SUFFIXES
 from speechssl.data.files import (
     LINE_BREAK,
-    QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
     hash_recording,
@@ -56,7 +55,6 @@ class Recording:
     # a str where a manifest lists it: a Path is three times as large, and there may be a million
     file: str | Path
     seconds: float | None = None  # None where the manifest does not state them
-    line: int | None = None  # number of its line in the manifest
 
     @property
     def path(self) -> Path:
@@ -117,15 +115,10 @@ def list_recordings(
 
 
 def list_training_recordings(source: Path, split: str) -> list[Recording]:
-    """List the passages of a split of a prepared corpus, or the recordings of another source.
-    Raises InputError where there are none."""
+    """List the passages of a split of a prepared corpus, or the recordings of another source."""
     if not any(source.glob("*/passages.jsonl")):
         return list_recordings(source)
     data = load_corpus(source, split)
-    if not data.passages:
-        raise InputError(
-            f"{source / split} has no passages to learn from; prepare the corpus with some"
-        )
     return [Recording(p.id, data.path(p)) for p in data.passages.values()]
 
 
@@ -196,10 +189,9 @@ def _check_unique(recordings: Sequence[Recording], source: Path) -> None:
         other = by_id.setdefault(recording.id, recording)
         if other is recording:
             continue
-        pair = (other, recording)
-        places = [f"{r.path} (line {r.line})" if r.line else str(r.path) for r in pair]
         raise InputError(
-            f"{source} gives the id {recording.id} to {' and '.join(places)}; make ids unique"
+            f"{source} gives the id {recording.id} to {other.path} and {recording.path}; make ids "
+            "unique"
         )
 
 
@@ -249,33 +241,26 @@ def _make_recordings(
         place = f"{path}:{number}"
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
-        if LINE_BREAK.search(line.audio):
-            raise InputError(
-                f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
-            )
         name = make_audio_id(line.audio) if line.id is None else make_printable(str(line.id))
-        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds, number)
+        yield Recording(name, os.path.join(path.parent, line.audio), line.seconds)
 
 
 def _read_path_list(path: Path, has_columns: bool) -> Iterator[Recording]:
     """Read the recordings of a manifest with a path in every line (.txt), or in the first column of
     every line (.tsv); a root may stand in the first line."""
-    lines = LINE_BREAK.split(read_text(path, "check the path", "the manifest"))
-    names: dict[int, str] = {}  # number of the line -> its path
-    for number, line in enumerate(lines, 1):
+    names = []
+    for line in LINE_BREAK.split(read_text(path, "check the path", "the manifest")):
         if line.strip():
-            names[number] = (line.partition("\t")[0] if has_columns else line).strip()
+            names.append((line.partition("\t")[0] if has_columns else line).strip())
     root = path.parent
-    first = min(names, default=0)
-    is_audio = bool(first) and Path(names[first]).suffix.lower() in AUDIO_SUFFIXES
-    if first and (root / names[first]).is_dir():
+    if names and (root / names[0]).is_dir():
         # fairseq's: the root, then paths and their numbers of samples
-        check_inside(root, names[first], f"{path}:{first}")
-        root /= names.pop(first)
-    elif first and has_columns and not is_audio:
+        check_inside(root, names[0], str(path))
+        root /= names.pop(0)
+    elif names and has_columns and Path(names[0]).suffix.lower() not in AUDIO_SUFFIXES:
         raise InputError(
-            f"line {first} of {path} is neither audio nor a folder by its name; correct it"
+            f"{path} begins with {names[0]}, which is neither audio nor a folder; correct it"
         )
-    for number, name in names.items():
-        check_inside(root, name, f"{path}:{number}")
-        yield Recording(make_audio_id(Path(name).as_posix()), os.path.join(root, name), line=number)
+    for name in names:
+        check_inside(root, name, str(path))
+        yield Recording(make_audio_id(Path(name).as_posix()), os.path.join(root, name))
