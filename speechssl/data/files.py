@@ -228,8 +228,9 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     """Read the rows of a CSV or TSV file with a header. White space around the names of columns is
     removed.
 
-    Raises InputError for a file that is no CSV, for two columns of one name, and for a row with
-    more cells than there are columns.
+    Raises InputError for a file that is no CSV, for two columns of one name, and for rows in which
+    text would be lost: with more cells than there are columns, or with quotation marks around
+    further rows (`_has_further_rows`).
     """
     text = read_text(path, REMEDY)
     rows = _split_tsv(text) if delimiter == "\t" else None
@@ -244,10 +245,12 @@ def read_csv(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
     check_columns(names, path)
     for number, row in enumerate(rows):
         if any(row[len(names) :]):
-            raise InputError(
-                f"{path}, row {number} has {len(row)} cells and the header {len(names)}; "
-                f"{QUOTE_REMEDY}"
-            )
+            problem = f"{len(row)} cells and the header {len(names)}"
+        elif _has_further_rows(row, delimiter, len(names)):
+            problem = "a cell in quotation marks that goes on over a line like a row"
+        else:
+            continue
+        raise InputError(f"{path}, row {number} has {problem}; {QUOTE_REMEDY}")
     return [dict(zip(names, row, strict=False)) for row in rows[1:]]
 
 
@@ -322,3 +325,32 @@ def unquote(cell: str) -> str:
     "no" now`."""
     match = QUOTED.fullmatch(cell)
     return match[1].replace('""', '"') if match else cell
+
+
+def _has_further_rows(row: Sequence[str], delimiter: str, columns: int) -> bool:
+    """Return whether a cell of several lines holds further rows.
+
+    The file
+
+        id,text,speaker
+        1,"he said,ann
+        2,no",bob
+
+    has one row with the cell 'he said,ann\\n2,no'. With the cells to its left and right, its first
+    line is '1,he said,ann' and its last '2,no,bob': both have two commas, as rows have. A comma
+    before white space or before three digits belongs to prose or to a number, and is not counted.
+    """
+    border = delimiter  # the pattern of a border between two cells
+    if delimiter != "\t":
+        border += r"(?!\s|[0-9]{3}(?![0-9]))"
+    for cells_before, cell in enumerate(row):
+        lines = LINE_BREAK.split(cell)
+        borders = [len(re.findall(border, line)) for line in lines]
+        borders[0] += cells_before
+        borders[-1] += len(row) - cells_before - 1
+        if delimiter == "\t" and any("\t" in line for line in lines[1:]):
+            return True
+        first_is_row = columns > 1 and borders[0] >= columns - 1
+        if first_is_row and max(borders[1:], default=0) >= columns - 1:
+            return True
+    return False

@@ -309,7 +309,9 @@ def read_csv_rows(files: Files) -> Iterator[NmsqaRow]:
     meta: dict[str, Cells] = {}  # recording -> its line in meta-{split}.csv
     for path in files.meta:
         for cells in read_csv(path):
-            meta.setdefault(name_recording(cells["id"]), cells)
+            name = name_recording(cells["id"])
+            if meta.setdefault(name, cells) != cells:
+                raise InputError(f"{path} has two lines of {name} that differ; keep one of them")
     paragraphs = [paragraph for path in files.squad for paragraph in read_squad(path)]
     squad = {qa.id: (paragraph.context, qa) for paragraph in paragraphs for qa in paragraph.qas}
     # id of the question -> its lines in {split}-answer-span.csv
@@ -727,6 +729,8 @@ def read_words(name: str, grids: Mapping[str, Path]) -> tuple[Span, ...]:
         return ()
     tiers = read_tiers(grids[name])
     word_tiers = [spans for title, spans in tiers if title.lower().endswith(("words", "word"))]
+    if len(word_tiers) > 1:
+        raise InputError(f"{grids[name]} has {len(word_tiers)} tiers of words; keep one of them")
     candidates = word_tiers or [spans for _, spans in tiers]
     words = []
     for text, start, end in candidates[0] if candidates else ():

@@ -22,6 +22,7 @@ from speechssl.artifacts import hash_json, read_text
 from speechssl.audio import FFMPEG_SUFFIXES
 from speechssl.data.files import (
     LINE_BREAK,
+    QUOTE_REMEDY,
     SUFFIXES,
     detect_delimiter,
     hash_recording,
@@ -115,10 +116,15 @@ def list_recordings(
 
 
 def list_training_recordings(source: Path, split: str) -> list[Recording]:
-    """List the passages of a split of a prepared corpus, or the recordings of another source."""
+    """List the passages of a split of a prepared corpus, or the recordings of another source.
+    Raises InputError where there are none."""
     if not any(source.glob("*/passages.jsonl")):
         return list_recordings(source)
     data = load_corpus(source, split)
+    if not data.passages:
+        raise InputError(
+            f"{source / split} has no passages to learn from; prepare the corpus with some"
+        )
     return [Recording(p.id, data.path(p)) for p in data.passages.values()]
 
 
@@ -241,6 +247,10 @@ def _make_recordings(
         place = f"{path}:{number}"
         line = convert(values, ListedRecording, place)
         check_inside(path.parent, line.audio, place)
+        if LINE_BREAK.search(line.audio):
+            raise InputError(
+                f"{place}: the path {line.audio!r} has a line break in it; {QUOTE_REMEDY}"
+            )
         name = make_audio_id(line.audio) if line.id is None else make_printable(str(line.id))
         yield Recording(name, os.path.join(path.parent, line.audio), line.seconds)
 

@@ -38,7 +38,6 @@ from speechssl.data.prepare import (
     ITS_PASSAGE,
     KINDS,
     UNUSABLE,
-    Kind,
     PrepareReport,
     SplitRecords,
     make_once,
@@ -167,13 +166,17 @@ def make_corpus(
 
 def _find_tables(folder: Path) -> dict[str, Path]:
     """Find the tables of a split: kind (passages or questions) -> table. Without a table of
-    passages the result is empty."""
+    passages the result is empty. Raises InputError where there are two tables of a kind."""
     tables: dict[str, Path] = {}
     for kind in KINDS:
-        for suffix in SUFFIXES:
-            path = folder / f"{kind}{suffix}"
-            if path.is_file() or any(path.glob("*.arrow")):
-                tables.setdefault(kind, path)
+        paths = [folder / f"{kind}{suffix}" for suffix in SUFFIXES]
+        existing = [path for path in paths if path.is_file() or any(path.glob("*.arrow"))]
+        if len(existing) > 1:
+            raise InputError(
+                f"{folder} has both {existing[0].name} and {existing[1].name}; remove one of them"
+            )
+        if existing:
+            tables[kind] = existing[0]
     return tables if "passages" in tables else {}
 
 
@@ -192,9 +195,14 @@ def read_table(table: Path) -> Iterator[dict[str, Any]]:
         import pyarrow
 
         for path in _list_files(table):
-            with pyarrow.memory_map(str(path)) as file:
-                for batch in pyarrow.ipc.open_stream(file):
-                    yield from batch.to_pylist()
+            try:
+                with pyarrow.memory_map(str(path)) as file:
+                    for batch in pyarrow.ipc.open_stream(file):
+                        yield from batch.to_pylist()
+            except (pyarrow.ArrowException, OSError) as error:
+                raise InputError(
+                    f"cannot read {path} ({error}); save the data set again with `save_to_disk`"
+                ) from error
     else:
         yield from read_csv(table, "\t" if table.suffix == ".tsv" else detect_delimiter(table))
 
@@ -246,68 +254,75 @@ class RecordMaker:
         messages."""
         passages: dict[str, Passage] = {}
         aside: set[str] = set()  # ids of passages that are set aside
-        for name, row, place in self.read_rows("passages", rows["passages"], places["passages"]):
-            fields = self.make_fields("passages", name, row, row.text or row.context, place)
-            if fields is None:
+        for number, cells in enumerate(rows["passages"], 1):
+            place = f"{places['passages']}, row {number}"
+            row = read_row(cells, place)
+            name = row.id or _name_audio(row.audio)
+            if not name or name in passages or name in aside:
+                raise InputError(f"{place}: the id {name!r} is empty or not its own; give it one")
+            self.report.count(self.split, "passages")
+            audio = self.find_audio(row.audio, name, place)
+            if isinstance(audio, InputError):
                 aside.add(name)
+                self.report.set_aside(self.split, "passages", name, UNUSABLE, why=str(audio))
                 continue
-            passages[name] = Passage(**fields, words=row.words)
+            text = read_words(row, "context", place)
+            language = self.check_row(row, audio[0] or text or row.transcript, place)
+            path, seconds = audio
+            passages[name] = Passage(
+                id=name,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                words=row.words,
+                transcript=row.transcript,
+            )
             check_spans(passages[name], place)
-        questions: list[Question] = []
-        question_rows = rows.get("questions", ())
-        for name, row, place in self.read_rows("questions", question_rows, places.get("questions")):
+        questions: dict[str, Question] = {}
+        for number, cells in enumerate(rows.get("questions", ()), 1):
+            place = f"{places['questions']}, row {number}"
+            row = read_row(cells, place)
+            name = row.id or f"{self.split}-{number}"
+            if name in questions:
+                raise InputError(f"{place}: the id {name!r} occurs twice; make ids unique")
+            self.report.count(self.split, "questions")
             answers = read_answers(row, place)
+            audio = self.find_audio(row.audio, name, place)
             if row.passage in aside:
                 self.report.set_aside(self.split, "questions", name, ITS_PASSAGE)
                 continue
-            fields = self.make_fields("questions", name, row, row.text or row.question, place)
-            if fields is None:
+            if isinstance(audio, InputError):
+                self.report.set_aside(self.split, "questions", name, UNUSABLE, why=str(audio))
                 continue
-            question = Question(**fields, passage=row.passage, answers=answers)
-            check_question(question, passages, place)
-            questions.append(question)
-        return SplitRecords(list(passages.values()), questions)
+            text = read_words(row, "question", place)
+            language = self.check_row(row, audio[0] or text, place)
+            path, seconds = audio
+            questions[name] = Question(
+                id=name,
+                passage=row.passage,
+                audio=path,
+                seconds=seconds,
+                text=text,
+                speaker=row.speaker,
+                language=language,
+                answers=answers,
+            )
+            check_question(questions[name], passages, place)
+        return SplitRecords(list(passages.values()), list(questions.values()))
 
-    def read_rows(
-        self, kind: Kind, rows: Rows, table: str | None
-    ) -> Iterator[tuple[str, Row, str]]:
-        """Yield (id, row, the row's name in messages) of every row. Without an id a passage is
-        named after its recording. Raises InputError for an id that is empty or occurs twice."""
-        names: set[str] = set()
-        for number, cells in enumerate(rows, 1):
-            place = f"{table}, row {number}"
-            row = read_row(cells, place)
-            default = _name_audio(row.audio) if kind == "passages" else f"{self.split}-{number}"
-            name = row.id or default
-            if not name or name in names:
-                raise InputError(f"{place}: the id {name!r} is empty or not its own; give it one")
-            names.add(name)
-            self.report.count(self.split, kind)
-            yield name, row, place
-
-    def make_fields(
-        self, kind: Kind, name: str, row: Row, text: str, place: str
-    ) -> dict[str, Any] | None:
-        """Make the fields that passages and questions share. A row whose recording cannot be used
-        is set aside, and gives None. Raises InputError for a row without recording and text."""
-        audio = self.find_audio(row.audio, name, place)
-        if isinstance(audio, InputError):
-            self.report.set_aside(self.split, kind, name, UNUSABLE, why=str(audio))
-            return None
-        path, seconds = audio
-        if not (path or text or row.transcript):
+    def check_row(self, row: Row, content: str, place: str) -> str:
+        """Return the language of a row. Raises InputError for a language other than en and zh, and
+        for a row without content."""
+        if not content:
             raise InputError(f"{place} has neither audio nor text; give it one of them")
         language = row.language or self.language
-        find_language(language)  # raises InputError for one without text rules
-        return {
-            "id": name,
-            "audio": path,
-            "seconds": seconds,
-            "text": text,
-            "speaker": row.speaker,
-            "language": language,
-            "transcript": row.transcript,
-        }
+        try:
+            find_language(language)
+        except InputError as error:
+            raise InputError(f"{place}: {error}") from error
+        return language
 
     def find_audio(self, cell: Any, name: str, place: str) -> tuple[str, float] | InputError:
         """Return the path and the seconds of the recording in a cell. A cell with bytes or samples
@@ -360,6 +375,15 @@ def read_row(cells: Mapping[str, Any], place: str) -> Row:
     return convert(_clean(cells, place), Row, place, "correct the row", strict=False)
 
 
+def read_words(row: Row, alias: str, place: str) -> str:
+    """Read what a row says: its `text`, or the column `alias`. Raises InputError where both say
+    something, and not the same."""
+    other = str(getattr(row, alias))
+    if row.text and other and row.text != other:
+        raise InputError(f"{place}: text and {alias} differ; keep one of them")
+    return row.text or other
+
+
 def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return the cells that are not empty. Texts of JSON in the columns `words` and `answers` are
     parsed, and numbers in columns of texts become texts. Raises InputError for a text that begins
@@ -406,6 +430,9 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
         entries = [entries]
     elif isinstance(entries, Mapping):
         columns = convert(entries, dict[str, list[Any]], f"{place}, answers", "correct the row")
+        if len({len(values) for values in columns.values()}) > 1:
+            lengths = ", ".join(f"{len(values)} {name}" for name, values in columns.items())
+            raise InputError(f"{place}, answers: there are {lengths}; write as many of each")
         entries = [
             dict(zip(columns, values, strict=True))
             for values in zip(*columns.values(), strict=True)
@@ -420,4 +447,11 @@ def read_answers(row: Row, place: str) -> tuple[Answer, ...]:
             answer = {"text": ""} | values
             where = f"{place}, answers"
             answers.append(convert(answer, Answer, where, "correct the row", strict=False))
+    single = [name for name in NUMBERS if getattr(row, name) is not None]
+    if row.answer is not None and row.answer not in [answer.text for answer in answers]:
+        single.append("answer")
+    if row.answers is not None and single:
+        raise InputError(
+            f"{place} has both answers and {single[0]}; put it into the entries of answers"
+        )
     return tuple(answers)

@@ -57,7 +57,7 @@ def read_alignment(path: Path) -> dict[str, list[Phone]]:
             phones[name] = recording.phones
         return fill_all_gaps(phones, failed, str(path))
     folder = path if path.is_dir() else path.parent
-    files = [file for _, file in list_files([path], ".textgrid")]
+    files = list_files(path, ".textgrid")
     if path.is_file() and path.suffix.lower() == ".textgrid":
         files = [path]
     for file in files:

@@ -53,7 +53,7 @@ def test_an_archive_is_unpacked_where_its_readme_alone_lies_beside_it(tmp_path, 
     (content / "z.wav").touch()
     format = {"tgz": "gztar", "zip": "zip"}[suffix]
     Path(shutil.make_archive(source / "a", format, content)).rename(source / f"a.{suffix}")
-    assert unpack(source, out) == [source, out / "unpacked"]
+    assert unpack(source, out, [source / f"a.{suffix}"]) == [source, out / "unpacked"]
     assert (out / f"unpacked/a.{suffix}/z.wav").is_file()
 
 
@@ -243,6 +243,14 @@ def test_quotation_marks_that_can_be_read(delimiter, cell, text, tmp_path):
     assert [row["text"] for row in read_csv(tmp_path / "list.csv", delimiter)] == [text, "two"]
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("cells", [('"one', 'two"', "three"), ('"one, and more', "two", 'three"')])
+def test_a_quotation_mark_that_would_swallow_rows_is_refused(delimiter, cells, tmp_path):
+    lines = ["audio text speaker".split(), *(["a.wav", cell, "s"] for cell in cells)]
+    (tmp_path / "list.csv").write_text("".join(delimiter.join(line) + "\n" for line in lines))
+    refused("list.csv, row 1 has", read_csv, tmp_path / "list.csv", delimiter)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -260,6 +268,7 @@ def test_quotation_marks_that_can_be_read(delimiter, cell, text, tmp_path):
         ("empty.txt", "\n", "has no recordings"),
         ("text.pdf", "%", "neither a manifest nor audio"),
         ("bytes.txt", b"\xff\xfe", "cannot read the manifest"),
+        ("quoted.csv", 'audio\n"a.wav\nb.wav"\nc.wav\n', "has a line break in it"),
         ("nowhere", None, "does not exist"),
     ],
 )

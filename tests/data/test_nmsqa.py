@@ -19,7 +19,7 @@ import pytest
 from speechssl.artifacts import read_json, write_json
 from speechssl.audio import SAMPLE_RATE, read_audio, read_native, resample, write_clip
 from speechssl.data import nmsqa, prepare
-from speechssl.data.nmsqa import prepare_nmsqa, read_parquet_rows
+from speechssl.data.nmsqa import prepare_nmsqa, read_parquet_rows, read_words
 from speechssl.data.options import Nmsqa
 from speechssl.data.prepare import Joined, format_report
 from speechssl.data.records import load_corpus
@@ -453,6 +453,23 @@ def write_original(root):
     write_json(root / "dev/dev_segment_id.json", {"0_0": ["0", "1", "2", "3"]})
     write_sentences(root / "dev/dev_audio")
     write_question(root / "dev/dev_audio", *(f"question-0_0_{k}" for k in range(4)))
+
+
+def test_two_lines_of_a_recording_that_differ_are_refused(tmp_path):
+    root = tmp_path / "original"
+    write_original(root)
+    with (root / "dev/meta-dev.csv").open("a") as file:
+        file.write("question-0_0_0,Joey,What else?,,1.0\n")
+    refused("two lines of question-0_0_0 that differ", prepare_split, root, tmp_path)
+
+
+def test_two_tiers_of_words_are_refused(tmp_path):
+    path = tmp_path / "x.TextGrid"
+    write_grid(path, [("sold", 0.0, 1.0)], 1.0)
+    text = path.read_text()
+    tier = text[text.index('class = "IntervalTier"') :]
+    path.write_text(text.replace("size = 1", "size = 2", 1) + tier)
+    refused("x.TextGrid has 2 tiers of words", read_words, "x", {"x": path})
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -117,7 +117,7 @@ def test_nan_of_pandas_is_an_empty_cell(tmp_path):
         ("passages", "wav/rome.wav", "rome.wav", "passages.csv, row 1 names .*rome.wav, which doe"),
         ("passages", "wav/rome.wav,rome was founded", ",", "row 1 has neither audio nor text"),
         ("questions", "q2,rome", "q2,carthage", "row 2: the passage carthage is not in"),
-        ("questions", "q2,", "q1,", "row 2: the id 'q1' is empty or not its own"),
+        ("questions", "q2,", "q1,", "row 2: the id 'q1' occurs twice"),
         ("questions", "0.25,0.75", "0.75,0.25", "row 1: .* does not lie in its passage rome"),
         ("questions", "0.25,0.75", "0.25,", "row 1, answers: .* only one of start and end"),
         ("questions", "0.25,0.75", "soon,0.75", "row 1: `start`"),
@@ -125,7 +125,7 @@ def test_nan_of_pandas_is_an_empty_cell(tmp_path):
         ("passages", "wav/rome.wav", "", r"in its passage rome \(\[0, 0.00\) s\); correct it"),
         ("passages", "id,audio", "id,id", "passages.csv has two columns called id"),
         ("passages", "rome was", "rome, was", "row 1 has 5 cells and the header 4"),
-        ("passages", "text,speaker", "language,speaker", "there are no text rules for"),
+        ("passages", "text,speaker", "language,speaker", "row 1: there are no text rules for"),
         ("questions", "id,passage", "id,about", "questions.csv has no .* column passage, but id"),
     ],
 )
@@ -140,16 +140,22 @@ MS = "and the recording lasts 1.00 s; its times look like milliseconds"
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("passage", "question", "message"),
     [
-        ([["a", 100, 400], ["b", 400, 900]], MS),
-        ([["a", 0.5, 0.4]], "'a' is said from 0.5 to 0.4 s"),
+        ({"context": "another"}, {}, "passages of test, row 1: text and context differ"),
+        ({}, {"question": "another"}, "questions of test, row 1: text and question differ"),
+        ({}, {"answers": ["b"], "answer": "a"}, "row 1 has both answers and answer"),
+        ({}, {"answers": ["b"], "start": 0, "end": 1}, "row 1 has both answers and start"),
+        ({}, {"answers": {"text": ["a", "b"], "answer_start": [0]}}, "2 text, 1 answer_start"),
+        ({"words": [["a", 100, 400], ["b", 400, 900]]}, {}, MS),
+        ({"words": [["a", 0.5, 0.4]]}, {}, "'a' is said from 0.5 to 0.4 s"),
     ],
 )
-def test_impossible_times_of_words_are_refused(tmp_path, words, message):
+def test_cells_of_which_one_would_be_lost_are_refused(tmp_path, passage, question, message):
     sound = {"array": 0.1 * np.sin(np.arange(16_000)), "sampling_rate": 16_000}
-    passages = [{"id": "p", "text": "a b", "audio": sound, "words": words}]
-    assert message in refused(None, make_corpus, tmp_path / "out", {"test": (passages, [])})
+    passages = [{"id": "p", "text": "a b", "audio": sound} | passage]
+    questions = [{"id": "q", "passage": "p", "text": "what", "context": "a b"} | question]
+    assert message in refused(None, make_corpus, tmp_path / "out", {"test": (passages, questions)})
 
 
 def test_a_csv_with_semicolons(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import speechssl
-from speechssl.data.files import unpack
+from speechssl.data.files import ARCHIVES, list_files, unpack
 from speechssl.errors import InputError
 
 from .conftest import check_refusal, run_verb
@@ -63,7 +63,7 @@ def test_an_archive_writes_nowhere_but_into_its_folder(tmp_path):
             tape.addfile(entry, io.BytesIO(b"x"))
     before = set(tmp_path.rglob("*"))
     with pytest.raises(InputError, match="b.tar is truncated or damaged"):
-        unpack(source, tmp_path / "out")
+        unpack(source, tmp_path / "out", list_files(source, *ARCHIVES))
     assert (tmp_path / "out/unpacked/a.zip/in/side.txt").is_file()
     for path in set(tmp_path.rglob("*")) - before:
         assert path.is_relative_to(tmp_path / "out")
