@@ -337,6 +337,12 @@ class QA:
         return encoded
 
 
+def load_qa(models: str, o: Any) -> QA:
+    """Load the systems that a verb asks. o: its options, those of `answer` or `serve`."""
+    reader, null_threshold = o.reading.reader, o.reading.null_threshold
+    return QA(models, o.systems, reader, o.language, null_threshold, o.recogniser)
+
+
 def answer(
     passage: Audio,
     question: Audio,

@@ -124,9 +124,7 @@ def wait_before_exit() -> None:
     """Wait for the other processes, so that none ends while another still needs it."""
     group_exists = _make_group.cache_info().currsize > 0
     if group_exists:
-        import torch
-
-        torch.distributed.barrier(group=_make_group())
+        wait_for_all()
 
 
 @cache

@@ -18,7 +18,7 @@ import soundfile
 
 from speechssl.audio import LONGEST_QUESTION, read_audio
 from speechssl.pipelines import QA
-from speechssl.serve.options import Limits, Serve
+from speechssl.serve.options import Serve
 from speechssl.serve.page import read_upload, render_answers, serve
 from speechssl.signal import measure_active_level, measure_rms_level
 
@@ -30,7 +30,6 @@ SENTENCES = (
     "the cinema was full",
 )
 SYSTEMS = ("dual", "cascade-ctc")
-LIMITS = Limits(seconds=5.0)
 
 
 def noise(seconds, level=0.05):
@@ -81,7 +80,7 @@ def test_a_bad_upload_is_refused_by_a_sentence_without_its_folder(
         (tmp_path / name).write_bytes(written)
     else:
         soundfile.write(tmp_path / name, written, 16_000)
-    message = refused(None, read_upload, tmp_path / name, part, LIMITS)
+    message = refused(None, read_upload, tmp_path / name, part, 5.0)
     assert expected in message
     assert f"the {part} ({name})" in message
     assert str(tmp_path) not in message
@@ -90,8 +89,8 @@ def test_a_bad_upload_is_refused_by_a_sentence_without_its_folder(
 def test_a_question_is_shorter_than_a_passage(tmp_path):
     path = tmp_path / "a.wav"
     soundfile.write(path, noise(LONGEST_QUESTION + 1), 16_000)
-    assert len(read_upload(path, "passage", Limits(100.0))) > 16_000 * LONGEST_QUESTION
-    refused("may last 60 s", read_upload, path, "question", Limits(100.0))
+    assert len(read_upload(path, "passage", 100.0)) > 16_000 * LONGEST_QUESTION
+    refused("may last 60 s", read_upload, path, "question", 100.0)
 
 
 UPLOADS = noise(2.0), noise(1.0)

@@ -161,9 +161,9 @@ def choose_pairs(
     sound like. Raises InputError where there are fewer than `count`.
     """
     listed = sorted(words, key=lambda word: (-words[word], word))
-    spoken = dict(zip(listed, pronounce(listed, "en-us", stress=True), strict=True))
+    spoken = dict(zip(listed, pronounce(listed, stress=True), strict=True))
     real = {remove_stress(phones) for phones in spoken.values()}
-    real |= {tuple(phones) for phones in pronounce(avoided, "en-us")}
+    real |= {tuple(phones) for phones in pronounce(avoided)}
     pairs = Counter(
         pair for phones in spoken.values() for pair in pair_neighbours(remove_stress(phones))
     )

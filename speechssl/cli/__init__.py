@@ -36,7 +36,7 @@ Speech understanding with self-supervised encoders: discrete units, spoken quest
 """
 FURTHER_HELP = """
 All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
-What is installed here, and what is missing for what: speechssl doctor."""
+What is installed here, and what is missing: speechssl doctor."""
 ABOUT = f"""{INTRODUCTION}  speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches
@@ -148,11 +148,21 @@ VERBS = {
     "doctor": Verb("cli.options:Doctor", "cli.doctor:diagnose"),
 }
 
-# `speechssl` alone shows these verbs, and `speechssl --help` shows the daily ones first.
-FIRST = ("answer", "serve", "units extract", "train dual", "evaluate qa", "pretrain continue")
+# `speechssl` alone shows these verbs, and `speechssl --help` shows them first.
 DAILY = (
-    *FIRST,
-    *("prepare squad", "prepare table", "align", "units fit", "report", "compare", "bundle"),
+    "answer",
+    "serve",
+    "units extract",
+    "train dual",
+    "evaluate qa",
+    "pretrain continue",
+    "prepare squad",
+    "prepare table",
+    "align",
+    "units fit",
+    "report",
+    "compare",
+    "bundle",
     "doctor",
 )
 
@@ -379,8 +389,6 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     name; None where help or the version was printed. Raises InputError for an unknown verb, and for
     arguments that the verb does not take."""
     words = list(arguments)
-    if words[:1] == ["help"]:  # `speechssl help units fit`
-        words = [*words[1:], "--help"]
     for length in (1, 2):
         verb = " ".join(words[:length])
         if verb in VERBS:
@@ -390,7 +398,7 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         return None
     if not words:
         further = FURTHER_HELP.format(count=len(VERBS))
-        print("\n".join([INTRODUCTION, *list_verbs(FIRST), further]))
+        print("\n".join([INTRODUCTION, *list_verbs(DAILY), further]))
         return None
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words

@@ -15,7 +15,6 @@ import numpy as np
 from speechssl.audio import choose_container, read_question, read_recording, write_clip
 from speechssl.cli.options import AnswerQuestions, Bundle
 from speechssl.errors import InputError
-from speechssl.text import find_language
 
 if TYPE_CHECKING:
     from speechssl.pipelines import Detail
@@ -28,19 +27,11 @@ def answer_questions(o: AnswerQuestions) -> dict[str, Any]:
     and return the answers. Raises InputError as `QA` does, and for a clip that cannot be
     written."""
     clips = name_clips(o)
-    find_language(o.language)  # raises InputError before models are loaded
     passage = read_recording(o.passage)
     contents = [read_question(question) for question in o.question]  # samples or texts
-    from speechssl.pipelines import CONFIDENCE, QA  # loads torch, which takes seconds
+    from speechssl.pipelines import CONFIDENCE, load_qa  # loads torch, which takes seconds
 
-    qa = QA(
-        models=o.models,
-        systems=o.systems,
-        reader=o.reading.reader,
-        language=o.language,
-        null_threshold=o.reading.null_threshold,
-        recogniser=o.recogniser,
-    )
+    qa = load_qa(o.models, o)
     details = qa.details(passage, contents)
 
     answers: list[dict[str, Any]] = []

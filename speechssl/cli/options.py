@@ -56,11 +56,7 @@ class AnswerQuestions:
         "of the CTC head of the models",
     )
     models: str = option("people-en", "shipped set or model folder")
-    reading: ReaderOptions = group(
-        ReaderOptions(),
-        "reader of words",
-        without=("shift",),
-    )
+    reading: ReaderOptions = group(ReaderOptions(), "reader of words", without=("shift",))
     language: str = option(
         "en",
         "language of the speech, en or zh: for Whisper, and for the rules by which texts are read",
@@ -94,8 +90,8 @@ class Bundle:
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor:
-    """print what is installed, which engine runs an encoder here, which models are found, and what
-    is missing for what
+    """print what is installed, which engine runs an encoder here, which models are found, and how
+    to install what is missing
 
     Nothing is downloaded or changed. Models are found where all verbs look for them: those that
     ship, $SPEECHSSL_MODELS, and the hub's cache.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import json
 import math
 import os
 import re
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from speechssl.artifacts import hash_bytes, parse_json, read_text
+from speechssl.artifacts import hash_bytes, read_text
 from speechssl.audio import read_audio
 from speechssl.errors import InputError, cut_error
 
@@ -292,7 +293,7 @@ def load_json(path: Path) -> Any:
     not whole."""
     text = read_text(path, "check the path, or download it again")
     try:
-        return parse_json(text)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(
             f"{path} is not whole JSON ({error}); correct it, or copy or download it again"

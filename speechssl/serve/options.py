@@ -9,14 +9,6 @@ from speechssl.cascade.options import ReaderOptions
 from speechssl.options import DEVICE, Amount, Range, group, option
 
 
-@dataclass(frozen=True)
-class Limits:
-    """These are the limits of recordings that visitors may upload."""
-
-    seconds: Amount = option(300.0, "longest passage in seconds", name="max_seconds")
-    megabytes: Amount = option(50.0, "largest upload in megabytes", name="max_megabytes")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Serve:
     """serve a page on this machine that answers questions from a spoken passage
@@ -42,11 +34,7 @@ class Serve:
         "recogniser of Hugging Face whose cascade comes first (openai/whisper-base), in the place "
         "of the CTC head of the models",
     )
-    reading: ReaderOptions = group(
-        ReaderOptions(),
-        "reader of words",
-        without=("shift",),
-    )
+    reading: ReaderOptions = group(ReaderOptions(), "reader of words", without=("shift",))
     language: str = option(
         "en",
         "language of the speech, en or zh: for Whisper, and for the rules by which texts are read",
@@ -62,5 +50,5 @@ class Serve:
         "password or encryption",
     )
     port: Annotated[int, Range(1, 65535)] = option(7860, "port to listen at")
-    limits: Limits = group(Limits(), "")
+    max_seconds: Amount = option(300.0, "longest passage in seconds")
     device: str = option("auto", DEVICE)

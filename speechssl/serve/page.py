@@ -22,7 +22,7 @@ from speechssl.audio import LONGEST_QUESTION, SAMPLE_RATE, measure_duration, rea
 from speechssl.augment import Condition, Distorter, parse_condition
 from speechssl.cascade.data import Transcript
 from speechssl.errors import InputError, MissingExtra
-from speechssl.pipelines import CONFIDENCE, QA, Detail
+from speechssl.pipelines import CONFIDENCE, QA, Detail, load_qa
 from speechssl.report.figures import PALETTE
 from speechssl.report.listening import (
     WIDTH,
@@ -33,7 +33,7 @@ from speechssl.report.listening import (
     make_data_uri,
     make_region,
 )
-from speechssl.serve.options import Limits, Serve
+from speechssl.serve.options import Serve
 from speechssl.timing import RunLength
 from speechssl.units.features import UnitExtractor
 from speechssl.units.picture import make_blocks
@@ -46,13 +46,14 @@ HOUR = 3600  # seconds; Gradio removes older uploads
 # ---- recordings
 
 
-def read_upload(path: Path, part: str, limits: Limits) -> np.ndarray:
-    """Read an uploaded recording: samples (N,) float32 at 16 kHz. part: passage or question.
+def read_upload(path: Path, part: str, max_seconds: float) -> np.ndarray:
+    """Read an uploaded recording: samples (N,) float32 at 16 kHz. part: passage or question;
+    max_seconds: the longest passage.
 
     Raises InputError for a file that is no audio, is silent, or too long. The message names the
     file without its folder, which the visitor does not know.
     """
-    longest = limits.seconds if part == "passage" else min(limits.seconds, LONGEST_QUESTION)
+    longest = max_seconds if part == "passage" else min(max_seconds, LONGEST_QUESTION)
     try:
         seconds = measure_duration(path)
         if seconds > longest:
@@ -204,7 +205,7 @@ def serve(o: Serve) -> dict[str, Any]:
         }
         gradio = import_gradio()
         print(f"loading {', '.join(o.models)}", file=sys.stderr)
-        page = build_page(load_models(o), o)
+        page = build_page({name: load_qa(name, o) for name in o.models}, o)
         # the default fonts would be downloaded
         theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
         try:
@@ -216,7 +217,6 @@ def serve(o: Serve) -> dict[str, Any]:
                 run_history=False,
                 enable_monitoring=False,
                 footer_links=[],
-                max_file_size=f"{o.limits.megabytes:.0f}mb",
                 theme=theme,
                 quiet=True,
                 prevent_thread_lock=True,
@@ -230,24 +230,9 @@ def serve(o: Serve) -> dict[str, Any]:
     return {"models": list(o.models), "host": o.host, "port": o.port}
 
 
-def load_models(o: Serve) -> dict[str, QA]:
-    """Load every set of models. Raises InputError as `QA` does."""
-    models = {}
-    for name in o.models:
-        models[name] = QA(
-            models=name,
-            systems=o.systems,
-            reader=o.reading.reader,
-            language=o.language,
-            null_threshold=o.reading.null_threshold,
-            recogniser=o.recogniser,
-        )
-    return models
-
-
 def ask(
     qa: QA,
-    limits: Limits,
+    max_seconds: float,
     passage: str | None,
     question: str | None,
     text: str,
@@ -266,8 +251,8 @@ def ask(
         if not question_input:
             if question is None:
                 raise InputError("there is no question; drop a recording, record one, or write it")
-            question_input = read_upload(Path(question), "question", limits)
-        samples = read_upload(Path(passage), "passage", limits)
+            question_input = read_upload(Path(question), "question", max_seconds)
+        samples = read_upload(Path(passage), "passage", max_seconds)
         return render_answers(qa, samples, question_input, noise, snr_db)
     except InputError as error:
         sentence = str(error)[:1].upper() + str(error)[1:]
@@ -284,9 +269,8 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
             systems = ", ".join(s for s, each in qa.about.items() if each == description)
             descriptions.append(f"**{name}, {systems}**: {description}")
     rules = (
-        f"A passage may last up to {o.limits.seconds:g} s and be as large as "
-        f"{o.limits.megabytes:g} MB. Recordings go to the machine that serves this page and "
-        "nowhere else, and are removed after an hour."
+        f"A passage may last up to {o.max_seconds:g} s. Recordings go to the machine that serves "
+        "this page and nowhere else, and are removed after an hour."
     )
     advice = [CONFIDENCE.capitalize() + "."]
     for text in dict.fromkeys(qa.advice for qa in models.values() if qa.advice):
@@ -319,7 +303,7 @@ def build_page(models: Mapping[str, QA], o: Serve) -> Any:
         gradio.Markdown("\n\n".join(about), elem_id="about")
         inputs = [model, *recordings, text, noise, snr]
         button.click(
-            lambda name, *values: ask(models[name], o.limits, *values),
+            lambda name, *values: ask(models[name], o.max_seconds, *values),
             inputs,
             result,
             api_visibility="private",

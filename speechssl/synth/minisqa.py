@@ -24,7 +24,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import cycle
 from pathlib import Path
@@ -209,14 +209,6 @@ def measure_unknown_words(code: str, passages: Iterable[TextPassage]) -> dict[st
         if flags:
             percentages[kind] = round(100 * sum(flags) / len(flags), 1)
     return percentages
-
-
-def load_lexicon() -> list[tuple[str, str]]:
-    """Load the hand-written pairs of an English word and its translation in the Mandarin
-    vocabulary. A word may have several translations."""
-    phrases = split_phrases(load_vocabulary(VOCABULARIES["zh"])["lexicon"])
-    pairs = (phrase.rpartition(" ") for phrase in phrases)
-    return [(english, chinese) for english, _, chinese in pairs]
 
 
 @cache
@@ -587,14 +579,21 @@ def _time_answer(
     before = text.sentences[: question.sentence]
     first = sum(len(s) + len(joiner) for s in before) + question.start
     last = first + len(question.answer)
+    times = find_times(reading.words, reading.characters, first, last)
+    start, end = times or (None, None)
+    return (Answer(question.answer, start, end, first),)
+
+
+def find_times(
+    words: Sequence[Span], offsets: Sequence[int], start: int, end: int
+) -> tuple[float, float] | None:
+    """Find the time from the first to the last word of the characters [start, end) of a text; None
+    where no word lies there. offsets: of the words in the text."""
     inside = []
-    for word, offset in zip(reading.words, reading.characters, strict=True):
-        if first < offset + len(word.text) and offset < last:
+    for word, offset in zip(words, offsets, strict=True):
+        if start < offset + len(word.text) and offset < end:
             inside.append(word)
-    answer = Answer(question.answer, char_start=first)
-    if inside:
-        answer = replace(answer, start=round(inside[0].start, 5), end=round(inside[-1].end, 5))
-    return (answer,)
+    return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
 
 
 def _speak_reference(

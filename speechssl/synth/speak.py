@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ from speechssl.data.options import SpokenQA
 from speechssl.data.prepare import PARTS, UNTIMED, PrepareReport, SplitRecords, run_parallel
 from speechssl.data.records import Answer, Passage, Question, Span, locate
 from speechssl.errors import MissingExtra
-from speechssl.synth.minisqa import LANGUAGES, PAUSE, list_split_voices, load_vocabulary
+from speechssl.synth.minisqa import (
+    LANGUAGES,
+    PAUSE,
+    find_times,
+    list_split_voices,
+    load_vocabulary,
+)
 from speechssl.synth.synthesisers import Spoken, Voice, speak, try_voice
 from speechssl.text import find_primary_tag
 
@@ -65,15 +71,6 @@ class Reading:
     def seconds(self) -> float:
         """Return the length of the reading."""
         return len(self.samples) / SAMPLE_RATE
-
-    def find_times(self, start: int, end: int) -> tuple[float, float] | None:
-        """Find the time from the first to the last spoken token of the characters [start, end);
-        None where none of them is spoken."""
-        inside = []
-        for word, offset, spoken in zip(self.words, self.offsets, self.spoken, strict=True):
-            if spoken and start < offset + len(word.text) and offset < end:
-                inside.append(word)
-        return (round(inside[0].start, 5), round(inside[-1].end, 5)) if inside else None
 
 
 def read_aloud(text: str, voice: Voice, language: str) -> Reading:
@@ -183,7 +180,11 @@ def time_answer(
     """Find the time of an answer in a reading of the text `written`. Returns the time and "", or
     None and the reason why there is none."""
     place, why = locate(answer, written, language)
-    times = reading.find_times(*place) if place else None
+    times = None
+    if place:
+        words = tuple(compress(reading.words, reading.spoken))
+        offsets = tuple(compress(reading.offsets, reading.spoken))
+        times = find_times(words, offsets, *place)
     if times and times[1] > times[0]:
         return times, ""
     return None, why or "answers of which nothing can be spoken"
@@ -240,9 +241,8 @@ def speak_drafts(
         if not group.part_path.is_file():
             jobs[group.part_path] = (group,)
     run_parallel(_speak_group, jobs, o.workers, "synthesising", "passage")
-    how = f"spoken by {o.synthesiser} (synthetic)"
     return {
-        split: _merge_speech(split, records, groups[split], report, how)
+        split: _merge_speech(split, records, groups[split], report)
         for split, records in by_split.items()
     }
 
@@ -350,10 +350,10 @@ def _write_recording(group: _Group, reading: Reading, voice: Voice, name: str) -
 
 
 def _merge_speech(
-    split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport, how: str
+    split: str, records: SplitRecords, groups: Sequence[_Group], report: PrepareReport
 ) -> SplitRecords:
     """Return the records with the audio that was spoken, and set aside those that could not be
-    spoken. how: what the report says was done with records without audio."""
+    spoken."""
     spoken_passages: dict[str, dict[str, Any]] = {}
     spoken_questions: dict[str, dict[str, Any]] = {}
     for group in groups:
@@ -378,20 +378,13 @@ def _merge_speech(
         else:
             answers = list(question.answers)
             # where the passage was spoken, its answers get their times in it
-            for i, (times, _) in enumerate(spoken.get("answers", ())):
+            for i, (times, why) in enumerate(spoken.get("answers", ())):
                 start, end = times or (None, None)
                 answers[i] = replace(answers[i], start=start, end=end)
-            changed = _collect_changed_fields(spoken)
-            questions.append(replace(question, **changed, answers=tuple(answers)))
-    for kind, spoken_records in (("passages", spoken_passages), ("questions", spoken_questions)):
-        for record in spoken_records.values():
-            if "audio" in record:
-                report.remark(split, f"{kind} without audio", how)
-            if "option_audio" in record:
-                report.remark(split, "options without audio", how, len(record["option_audio"]))
-            for _, why in record.get("answers", ()):
                 if why:
                     report.remark(split, why, UNTIMED)
+            changed = _collect_changed_fields(spoken)
+            questions.append(replace(question, **changed, answers=tuple(answers)))
     return SplitRecords(passages, questions)
 
 

@@ -208,14 +208,11 @@ def _write_ipa(text: str) -> list[str]:
     return ipa.decode(errors="replace").split()
 
 
-def pronounce(words: Sequence[str], language: str, stress: bool = False) -> list[list[str]]:
-    """Find the phones of every word by itself, as espeak-ng pronounces it; nothing is spoken.
-    language: espeak-ng's name; stress: keep the stress marks.
-
-    Raises ValueError when espeak-ng does not know the language.
-    """
+def pronounce(words: Sequence[str], stress: bool = False) -> list[list[str]]:
+    """Find the phones of every English word by itself, as espeak-ng pronounces it; nothing is
+    spoken. stress: keep the stress marks."""
     pronunciations = []
-    with _load_fresh_library(Voice("", language, "")) as (lib, _):
+    with _load_fresh_library(Voice("", "en-us", "")) as (lib, _):
         lib.espeak_TextToPhonemes.restype = ctypes.c_char_p
         for word in words:
             text = ctypes.c_char_p(word.encode())

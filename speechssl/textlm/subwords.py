@@ -88,7 +88,7 @@ def make_subword_units(
     if kind == "pinyin":  # initial, final and tone of each character
         units_of_token = {token_id: split_syllables(text) for token_id, text in texts.items()}
     else:  # phones of American English; a piece of a word is pronounced as if it were a word
-        phones = pronounce(list(texts.values()), "en-us")
+        phones = pronounce(list(texts.values()))
         units_of_token = dict(zip(texts, phones, strict=True))
     inventory = sorted({unit for units in units_of_token.values() for unit in units})
     numbers = {unit: i for i, unit in enumerate(inventory, 1)}

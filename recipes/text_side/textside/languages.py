@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs, load_reader
 from speechssl.dual.system import choose_device
 from speechssl.errors import InputError
-from speechssl.synth.minisqa import load_lexicon
+from speechssl.synth.minisqa import load_vocabulary, split_phrases
 from speechssl.text import choose_joiner
 from speechssl.textlm.encoders import count_positions, load_text_encoder
 from speechssl.textlm.layers import find_layers, hook_layer
@@ -86,8 +86,11 @@ def load_body(name: str) -> Body:
 def read_lexicon(name: str, texts: Sequence[Text], letters: str) -> list[Pair]:
     """Read pairs of a word and its translation; letters: of the second text. Raises InputError for
     a file that is no lexicon."""
-    if name == MINISQA:
-        pairs: Iterable[Pair] = load_lexicon()
+    pairs: list[Pair] = []
+    if name == MINISQA:  # "red 红色, blue 蓝色, ..."
+        for phrase in split_phrases(load_vocabulary("mandarin.yaml")["lexicon"]):
+            english, _, chinese = phrase.rpartition(" ")
+            pairs.append((english, chinese))
     elif name == SAME:
         counts = Counter(" ".join(texts[0].paragraphs).lower().split())
         pairs = [(word, word) for word in sorted(counts, key=lambda w: (-counts[w], w))[:FREQUENT]]
