@@ -318,8 +318,7 @@ def fit_recogniser(o: Confusions) -> dict[str, Any]:
     simulate them in the texts of `o.test`, and return the card.
 
     A finished folder is not written again. Recordings that cannot be read are set aside and
-    reported. Raises InputError for recordings without reference texts, or a recogniser that makes
-    no errors.
+    reported. Raises InputError for recordings without reference texts.
     """
     corpus = load_corpus(o.corpus, o.split)
     models = model_folder(o.models)
@@ -418,8 +417,7 @@ def share_time(words: Sequence[str], span: Span) -> list[Span]:
 
 
 def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> ConfusionModel:
-    """Count the errors of one recogniser. pairs: reference and recognised texts. Raises InputError
-    where nothing was recognised wrongly."""
+    """Count the errors of one recogniser. pairs: reference and recognised texts."""
     counts, deleted = Counter[str](), Counter[str]()
     inserted, vocabulary = Counter[str](), Counter[str]()
     taken_for: dict[str, Counter[str]] = {}
@@ -439,11 +437,6 @@ def fit_confusions(pairs: Sequence[tuple[str, str]], language: str) -> Confusion
                 inserted.update(recognised)
 
     rates = count_errors(pairs, language)
-    if not rates.wer or not counts:
-        raise InputError(
-            f"there is no error in {len(pairs)} recognised texts of {counts.total()} words; give "
-            "more, or another recogniser"
-        )
     distances = []
     for word, others in taken_for.items():
         spelling = spell_sound(word, language)

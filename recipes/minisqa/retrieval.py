@@ -54,7 +54,7 @@ from speechssl.options import Whole, option
 from speechssl.results import Row, list_rows
 from speechssl.text import normalise, split_tokens
 from speechssl.text.tfidf import NGRAM, Terms, list_ngrams, tfidf
-from speechssl.textlm.encoders import count_positions, load_text_encoder
+from speechssl.textlm.encoders import load_text_encoder
 from speechssl.textlm.tokenizers import find_special_tokens
 from speechssl.timing import RunLength
 from speechssl.units.codebook import load_codebook
@@ -137,7 +137,6 @@ class Embedder:
     tokenise: Callable[[Any], np.ndarray]
     specials: tuple[int, int, int]  # ids of [CLS], [SEP] and [PAD]
     card: Mapping[str, Any]
-    longest: int | None = None  # tokens of a sequence, None: any number
     lead: tuple[int, ...] = ()  # ids behind the [CLS] of every sequence
     bf16: bool = False
 
@@ -187,7 +186,7 @@ def load_word_embedder(name: str, bf16: bool) -> Embedder:
     if bf16:
         card["bf16"] = True
     specials = find_special_tokens(tokenizer)
-    return Embedder(run, tokenise, specials, card, count_positions(model), bf16=bf16)
+    return Embedder(run, tokenise, specials, card, bf16=bf16)
 
 
 def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> Embedder:
@@ -218,9 +217,8 @@ def load_unit_embedder(models: Path, extractor: UnitExtractor, reader: str) -> E
 
     if reader != TAUGHT:
         return Embedder(average_rows, tokenise, specials, weights)
-    longest, lead = count_positions(model.encoder), (layout.sep,)
-    card = weights | {"lead": len(lead)}
-    return Embedder(average_output, tokenise, specials, card, longest, lead)
+    card = weights | {"lead": 1}
+    return Embedder(average_output, tokenise, specials, card, (layout.sep,))
 
 
 def pool_means(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -339,17 +337,7 @@ def load_retrievers(
                     reader = "dual" if kind == UNITS else TAUGHT
                     embedders[kind] = load_unit_embedder(models, extractor, reader)
             embedder = embedders[kind]
-            window = n or LONGEST
-            most_tokens = max(window, LONGEST)  # questions have up to LONGEST
-            room = None
-            if embedder.longest is not None:
-                room = embedder.longest - 2 - len(embedder.lead)
-            if room is not None and most_tokens > room:
-                raise InputError(
-                    f"the text encoder of {method}-{source_name} reads {room} tokens at once, not "
-                    f"{most_tokens}"
-                )
-            score = partial(embedder.score, window)
+            score = partial(embedder.score, n or LONGEST)
             card |= embedder.card
         name = f"{method}-{source.name}" + (f"@{n}" if n else "")
         needs_audio = source_name != TEXT

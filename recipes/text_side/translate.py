@@ -122,10 +122,6 @@ def translate_text(
     means = [languages.average_states(body, pieces, 0, o.batch).mean for pieces in texts]
     is_second = find_second_tokens(texts, body.table.num_embeddings)
     pieces = find_pieces(data, body, min(PIECE, longest))
-    if not pieces:
-        raise InputError(
-            f"no piece of {o.first} has a word of the lexicon {o.lexicon}; give its own"
-        )
     constant = score_constant(pieces)
     cells = []
     for layer, alpha in product(o.layers, o.alphas):

@@ -39,7 +39,7 @@ from speechssl.checkpoints import fetch_checkpoint
 from speechssl.dual.data import collate
 from speechssl.dual.model import EncoderInputs
 from speechssl.errors import InputError
-from speechssl.textlm.encoders import count_positions, make_encoder, shorten_error
+from speechssl.textlm.encoders import count_positions, make_encoder
 from speechssl.training import Batch
 from textside.data import Stream
 
@@ -353,15 +353,9 @@ TOLERANCE = 1e-4  # logits that differ by less are the same
 def load_causal(name: str) -> PreTrainedModel:
     """Load a language model, in training mode. Raises InputError where there is none."""
     source = fetch_checkpoint(name, KIND)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            source, dtype=torch.float32, trust_remote_code=False
-        )
-    except Exception as error:  # transformers, safetensors and the hub client each raise their own
-        raise InputError(
-            f"cannot load the language model {source} ({shorten_error(error)}); give one that "
-            "reads from left to right, as GPT-2"
-        ) from error
+    model = AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32, trust_remote_code=False
+    )
     return model.train()
 
 
