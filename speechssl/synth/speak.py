@@ -125,13 +125,25 @@ def _speak_part(
     part: Sequence[Word], voice: Voice, language: str
 ) -> tuple[Spoken, list[tuple[int, int]]]:
     """Speak one part. Returns the speech, and for every token the half-open interval of its
-    samples, at the synthesiser's rate.
+    samples, at the synthesiser's rate."""
+    text, begins = _write_part(part, language)
+    spoken = speak(text, voice)
+    remaining_spans = iter(_find_spans(spoken, begins))
+    times: list[tuple[int, int]] = []
+    end = 0
+    for word in part:
+        start = end  # a token that is not spoken lies at the end of the one before it
+        if word.spoken:
+            start, end = next(remaining_spans)
+        times.append((start, end))
+    return spoken, times
 
-    A token begins with the first word event of the synthesiser that lies in it, and ends with the
-    last phone before the next token begins.
-    """
-    text = ""  # the text for the synthesiser
-    begins = []  # offsets in this text of the tokens that are spoken
+
+def _write_part(part: Sequence[Word], language: str) -> tuple[str, list[int]]:
+    """Write a part for the synthesiser. Returns the text, and the offsets in it of the tokens that
+    are spoken."""
+    text = ""
+    begins = []
     for word in part:
         if not word.spoken:
             text += word.pause if text[-1:].isalnum() else ""
@@ -141,7 +153,15 @@ def _speak_part(
         text += " " if text and not is_chinese else ""
         begins.append(len(text))
         text += word.spoken + word.pause
-    spoken = speak(text, voice)
+    return text, begins
+
+
+def _find_spans(spoken: Spoken, begins: Sequence[int]) -> list[tuple[int, int]]:
+    """Find the samples of every token that is spoken. begins: offsets of these tokens in the text.
+
+    A token begins with the first word event of the synthesiser that lies in it, and ends with the
+    last phone before the next token begins.
+    """
     total = len(spoken.samples)
     starts: dict[int, int] = {}  # number of a spoken token -> first sample
     for mark in spoken.words:  # in the order of the text: the first event of a token counts
@@ -163,15 +183,7 @@ def _speak_part(
         number = bisect_right(phone_starts, next_start - 1) - 1
         end = phones[number].end if number >= 0 and phones[number].end > start else next_start
         spans.append((start, max(start, min(end, next_start))))
-    remaining_spans = iter(spans)
-    times: list[tuple[int, int]] = []
-    end = 0
-    for word in part:
-        start = end  # a token that is not spoken lies at the end of the one before it
-        if word.spoken:
-            start, end = next(remaining_spans)
-        times.append((start, end))
-    return spoken, times
+    return spans
 
 
 def time_answer(
