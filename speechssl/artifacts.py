@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -134,17 +135,39 @@ def write_lines(path: Path | str, records: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_json(path: Path | str) -> Any:
-    """Read a JSON file that speechssl wrote. Raises InputError when it is missing or is not
-    JSON."""
+    """Read a JSON file that speechssl wrote. Raises InputError when it is missing or is not JSON,
+    or when a card is not an object."""
     path = Path(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise InputError(f"there is no {path}; check the path") from error
     except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read {path} as JSON ({error}); make it again with the command that wrote it"
         ) from error
+    if path.name.endswith(CARD) and not isinstance(value, dict):
+        raise InputError(f"{path} is no card; make it again with the command that wrote it")
+    return value
+
+
+def parse_json(text: str) -> Any:
+    """Parse a JSON text. Raises ValueError for text that is not JSON, for deep nesting, and for an
+    object that has a name twice, because one of the two values would be lost silently."""
+    try:
+        return json.loads(text, object_pairs_hook=_make_object)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a JSON object from its names and values. Raises ValueError for a name that comes
+    twice."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"an object has the name {counts.most_common(1)[0][0]!r} twice")
+    return values
 
 
 def hash_bytes(*parts: bytes) -> str:

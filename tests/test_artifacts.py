@@ -59,7 +59,7 @@ def test_hashes_depend_on_contents_and_not_on_the_order_of_keys(tmp_path):
 # ---- stages
 
 
-@pytest.mark.parametrize("content", ["{", ""])
+@pytest.mark.parametrize("content", ["[]", "{", ""])
 def test_a_damaged_card_is_refused(tmp_path, content):
     (tmp_path / "card.json").write_text(content)
     refused("card.json.*make it again", read_json, tmp_path / "card.json")

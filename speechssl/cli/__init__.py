@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -14,7 +15,7 @@ import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, redirect_stderr, redirect_stdout, suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -35,7 +36,7 @@ Speech understanding with self-supervised encoders: discrete units, spoken quest
 """
 FURTHER_HELP = """
 All {count} verbs: speechssl --help. Options and examples of one: speechssl VERB --help.
-What is installed here, and what is missing: speechssl doctor."""
+What is installed here, and what is missing for what: speechssl doctor."""
 ABOUT = f"""{INTRODUCTION}  speechssl VERB --help
 
 Every option of a verb can also stand in a YAML file, under its name without the dashes (switches
@@ -147,21 +148,11 @@ VERBS = {
     "doctor": Verb("cli.options:Doctor", "cli.doctor:diagnose"),
 }
 
-# `speechssl` alone shows these verbs, and `speechssl --help` shows them first.
+# `speechssl` alone shows these verbs, and `speechssl --help` shows the daily ones first.
+FIRST = ("answer", "serve", "units extract", "train dual", "evaluate qa", "pretrain continue")
 DAILY = (
-    "answer",
-    "serve",
-    "units extract",
-    "train dual",
-    "evaluate qa",
-    "pretrain continue",
-    "prepare squad",
-    "prepare table",
-    "align",
-    "units fit",
-    "report",
-    "compare",
-    "bundle",
+    *FIRST,
+    *("prepare squad", "prepare table", "align", "units fit", "report", "compare", "bundle"),
     "doctor",
 )
 
@@ -388,6 +379,8 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
     name; None where help or the version was printed. Raises InputError for an unknown verb, and for
     arguments that the verb does not take."""
     words = list(arguments)
+    if words[:1] == ["help"]:  # `speechssl help units fit`
+        words = [*words[1:], "--help"]
     for length in (1, 2):
         verb = " ".join(words[:length])
         if verb in VERBS:
@@ -397,13 +390,16 @@ def parse_arguments(arguments: Sequence[str]) -> tuple[Any, Namespace] | None:
         return None
     if not words:
         further = FURTHER_HELP.format(count=len(VERBS))
-        print("\n".join([INTRODUCTION, *list_verbs(DAILY), further]))
+        print("\n".join([INTRODUCTION, *list_verbs(FIRST), further]))
         return None
     group = words[0] if words[0] in GROUPS else ""
     rest = words[1:] if group else words
-    if not rest or rest[0] in ("-h", "--help"):
+    if rest[:1] in (["-h"], ["--help"]):
         print(format_overview(group))
         return None
+    if not rest:
+        names = ", ".join(verb for verb in VERBS if verb.startswith(f"{group} "))
+        raise InputError(f"`speechssl {group}` needs a verb: {names}")
     verb = " ".join(words[:2] if group else words[:1])
     near = suggest_name(verb, [*VERBS, *GROUPS]) or "; `speechssl --help` lists them"
     raise InputError(f"speechssl has no verb {verb}{near}")
@@ -430,9 +426,19 @@ def list_verbs(verbs: Iterable[str]) -> list[str]:
     width = max(map(len, verbs)) + 2
     lines = []
     for verb in verbs:
-        about = inspect.cleandoc(import_options(verb).__doc__).split("\n\n")[0].replace("\n", " ")
+        module, name = VERBS[verb].options.split(":")
+        about = _read_docstrings(module)[name].split("\n\n")[0].replace("\n", " ")
         lines.append(f"  {verb:<{width}}{about}")
     return lines
+
+
+@cache
+def _read_docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of the classes of a module below speechssl, by name. The module is
+    parsed and not imported, because making all dataclasses of options takes four times as long."""
+    path = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+    tree = ast.parse(path.read_text("utf-8"))
+    return {c.name: ast.get_docstring(c) or "" for c in tree.body if isinstance(c, ast.ClassDef)}
 
 
 def _quiet_libraries(verbose: bool) -> None:

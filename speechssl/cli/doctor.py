@@ -1,11 +1,13 @@
 """`speechssl doctor` prints what is installed, which engine runs an encoder here, which models are
-found, and how to install what is missing."""
+found, and what is missing for what."""
 
 from __future__ import annotations
 
 import platform
+import re
+import shutil
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,50 @@ from speechssl.checkpoints import DEFAULT, MODELS_VARIABLE, SHIPPED, find_models
 from speechssl.cli.options import Doctor
 from speechssl.errors import InputError, cut_error, list_packages
 
+EXTRAS = {  # extra of this package -> what it is for
+    "chinese": "pinyin beside characters",
+    "dev": "the tests",
+    "docs": "the pages",
+    "hama": "a recogniser of phones as an encoder",
+    "kokoro": "a neural synthesiser with five voices",
+    "minilm": "weights of a text encoder, from which readers are trained",
+    "mlflow": "--report-to mlflow",
+    "music": "recipes/text_side",
+    "notebooks": "the notebooks",
+    "openvino": "the engine of encoders that is fastest on processors with AMX",
+    "peft": "--trained lora",
+    "peptides": "recipes/text_side",
+    "piper": "a neural synthesiser, for training encoders",
+    "ray": "units extract --engine ray, on a cluster",
+    "s3prl": "its upstreams and programs",
+    "serve": "the page of `speechssl serve`",
+    "speed": "recipes/speed",
+    "superb": "PESQ (needs a C compiler) and STOI, of enhancement",
+    "synth": "synthetic speech: MiniSQA and --speak",
+    "tensorboard": "--report-to tensorboard",
+    "voices": "perturbed speakers in training",
+    "wandb": "--report-to wandb",
+}
+# program, which is the name of its Debian package as well -> what it is for
+PROGRAMS = {"flite": "another synthesiser", "festival": "another synthesiser"}
+# (purpose, a checkpoint for it, pattern of the architectures in config.json that serve the purpose)
+NEEDED = (
+    ("words of people's recordings", "openai/whisper-base", "Whisper|ForCTC$"),
+    ("an encoder of base size", "facebook/hubert-base-ls960", "^(Hubert|Wav2Vec2|WavLM|Data2Vec)"),
+)
+
 
 def diagnose(o: Doctor) -> dict[str, Any]:
     """Print sections on packages, engine, models and what is missing, and return them."""
     packages, missing = check_packages()
-    installed = [extra for extra in list_extras() if extra not in missing]
+    installed = [name for name in EXTRAS if name not in missing and "speechssl" not in missing]
     models = find_models()
     sections: dict[str, Any] = {
         "installed": {"speechssl": __version__, "python": platform.python_version(), **packages},
         "extras": installed,
         "engine": describe_engine(o.encoder or f"{DEFAULT}/encoder"),
         "models": models,
-        "missing": missing,
+        "missing": missing | find_missing_programs() | find_missing_models(models),
     }
     lines = ["installed"]
     lines += [f"  {name} {number}" for name, number in sections["installed"].items()]
@@ -39,7 +73,8 @@ def diagnose(o: Doctor) -> dict[str, Any]:
         lines.append(f"  {place}{'' if names else ': none'}")
         lines += [f"    {name}  {kind}" for name, kind in names.items()]
     lines += ["", "missing"]
-    lines += [f"  {name}: {how}" for name, how in missing.items()]
+    for name, (purpose, how) in sections["missing"].items():
+        lines.append(f"  {name}, for {purpose}: {how}")
     print("\n".join(lines))
     return sections
 
@@ -47,25 +82,23 @@ def diagnose(o: Doctor) -> dict[str, Any]:
 # ---- packages
 
 
-def list_extras() -> list[str]:
-    """List the extras of this package; docs/get-started.md says what they are for."""
-    return metadata("speechssl").get_all("Provides-Extra") or []
-
-
-def check_packages() -> tuple[dict[str, str], dict[str, str]]:
+def check_packages() -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     """Check the packages that are always needed, and the extras. Returns the versions of the
-    former, and what is missing: name -> how to install it."""
-    needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
+    former, and what is missing: name -> (purpose, how to install it)."""
+    try:
+        needed = [text for text in requires("speechssl") or () if "extra ==" not in text]
+    except PackageNotFoundError:
+        return {}, {"speechssl": ("its extras and versions", "pip install -e . in the checkout")}
     versions, missing = {}, {}
     for text in needed:
         name = Requirement(text).name
         versions[name] = find_version(name)
         if why := explain_unmet(text):
-            missing[name] = f"pip install '{text}' ({why})"
-    for extra in list_extras():
+            missing[name] = ("all verbs", f"pip install '{text}' ({why})")
+    for extra, purpose in EXTRAS.items():
         unmet = [f"'{text}'" for text in list_packages(extra) if explain_unmet(text)]
         if unmet:
-            missing[extra] = f"pip install {' '.join(unmet)}"
+            missing[extra] = (purpose, f"pip install {' '.join(unmet)}")
     return versions, missing
 
 
@@ -86,6 +119,15 @@ def explain_unmet(text: str) -> str:
     if not requirement.specifier.contains(installed, prereleases=True):
         return f"{installed} is installed"
     return ""
+
+
+def find_missing_programs() -> dict[str, tuple[str, str]]:
+    """Find the PROGRAMS that are not installed: name -> (purpose, how to install it)."""
+    missing = {}
+    for name, purpose in PROGRAMS.items():
+        if shutil.which(name) is None:
+            missing[name] = (purpose, f"apt install {name}")
+    return missing
 
 
 # ---- engine
@@ -158,3 +200,16 @@ def name_kind(config: Path) -> str:
     except InputError:
         return "unreadable config.json"
     return str((settings.get("architectures") or [settings.get("model_type", "unknown")])[0])
+
+
+def find_missing_models(models: dict[str, dict[str, str]]) -> dict[str, tuple[str, str]]:
+    """Find the purposes of NEEDED that no model serves: a checkpoint for it -> (purpose, how to get
+    it). models: what `find_models` returns."""
+    kinds = [kind for names in models.values() for kind in names.values()]
+    root = find_models_root()
+    missing = {}
+    for purpose, name, pattern in NEEDED:
+        if not any(re.search(pattern, kind) for kind in kinds):
+            how = f"fetched by its name where there is a network; else put it in {root / name}"
+            missing[name] = (purpose, how)
+    return missing

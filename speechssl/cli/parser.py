@@ -351,6 +351,8 @@ def read_section(file: Path, stage: str | None) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError) as error:  # ValueError: not UTF-8
         reason = " ".join(str(error).split())
         raise InputError(f"cannot read the config {file} as YAML: {reason}") from error
+    if content is None:
+        raise InputError(f"{file} is empty; write options as `name: value`, one a line")
     if stage is not None and isinstance(content, dict):
         if stage not in content:
             raise InputError(

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import json
 import math
 import os
 import re
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from speechssl.artifacts import hash_bytes, read_text
+from speechssl.artifacts import hash_bytes, parse_json, read_text
 from speechssl.audio import read_audio
 from speechssl.errors import InputError, cut_error
 
@@ -293,7 +292,7 @@ def load_json(path: Path) -> Any:
     not whole."""
     text = read_text(path, "check the path, or download it again")
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise InputError(
             f"{path} is not whole JSON ({error}); correct it, or copy or download it again"

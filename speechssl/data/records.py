@@ -13,7 +13,6 @@ times.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zlib
@@ -26,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import numpy as np
 from msgspec import Meta
 
-from speechssl.artifacts import hash_files, read_json, write_lines
+from speechssl.artifacts import hash_files, parse_json, read_json, write_lines
 from speechssl.audio import measure_duration
 from speechssl.errors import InputError
 from speechssl.schema import convert
@@ -490,7 +489,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _parse_record(line: str, place: str) -> dict[str, Any]:
     """Parse a line of a manifest. place: file and number of the line, for the InputError."""
     try:
-        record = json.loads(line)
+        record = parse_json(line)
         if not isinstance(record, dict):
             raise ValueError("every line is one record")
     except ValueError as error:

@@ -8,7 +8,6 @@ whose questions have TyDi's ids. Answers are TyDi's minimal answers, of any anno
 from __future__ import annotations
 
 import gzip
-import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speechssl.artifacts import read_text
+from speechssl.artifacts import parse_json, read_text
 from speechssl.data.files import LINE_BREAK, add_recording, list_audio_files, list_files, read_csv
 from speechssl.data.options import SdQa
 from speechssl.data.prepare import (
@@ -242,7 +241,7 @@ def _read_examples(path: Path) -> Iterator[Example]:
         open_file = gzip.open if path.suffix == ".gz" else open
         with open_file(path, "rt", encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                yield convert(json.loads(line), Example, f"{path}:{number}", "download it again")
+                yield convert(parse_json(line), Example, f"{path}:{number}", "download it again")
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InputError(f"{path} is not whole ({error}); download it again") from error
 

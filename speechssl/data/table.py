@@ -15,7 +15,6 @@ they are.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from speechssl.artifacts import begin_stage, hash_files
+from speechssl.artifacts import begin_stage, hash_files, parse_json
 from speechssl.audio import SAMPLE_RATE, convert_samples, measure_duration, write_flac
 from speechssl.data.files import (
     decode_cell,
@@ -397,7 +396,7 @@ def _clean(cells: Mapping[str, Any], place: str) -> dict[str, Any]:
             continue
         if name in ("words", "answers") and isinstance(value, str) and value.lstrip()[0] in "[{":
             try:
-                value = json.loads(value)
+                value = parse_json(value)
             except ValueError as error:
                 raise InputError(f"{place}: {name} is not whole JSON ({error})") from error
         elif isinstance(value, float) and value.is_integer():

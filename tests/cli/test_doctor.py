@@ -1,16 +1,24 @@
-"""Test `speechssl doctor`: packages, engine and models."""
+"""Test `speechssl doctor`: packages, engine, models, and what is missing."""
 
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from speechssl.cli import doctor, main
 
+ROOT = Path(__file__).parents[2]
 
-def test_doctor_names_packages_engine_and_models(
+
+def test_every_extra_has_a_purpose() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*doctor.EXTRAS} == {*project["optional-dependencies"]}
+
+
+def test_doctor_names_packages_engine_models_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     monkeypatch.setenv("SPEECHSSL_MODELS", str(tmp_path / "models"))
@@ -37,6 +45,8 @@ def test_doctor_names_packages_engine_and_models(
         "openai/whisper-tiny": "WhisperForConditionalGeneration",
     }
     assert cached == {"deepset/roberta": "RobertaForQuestionAnswering"}
+    assert "facebook/hubert-base-ls960" in sections["missing"]
+    assert "openai/whisper-base" not in sections["missing"]
 
 
 def test_another_version_than_is_needed_is_named() -> None:

@@ -125,7 +125,7 @@ def test_typed_options_replace_those_of_the_section(tmp_path):
         ("s:\n  cuont: 7\n", "s", "there is no option --cuont; did you mean --count?"),
         ("s: {}\n", "t", "has no section 't'; its sections are s"),
         ("s: [", "s", "as YAML"),
-        ("", None, "write options as `name: value`"),
+        ("", None, "is empty"),
         ("s:\n  count: 7\n  count: 8\n", "s", "'count' is there twice"),
         ("s:\n  count: 7\n", None, "name one with --stage: s"),
     ],
