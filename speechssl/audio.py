@@ -54,14 +54,10 @@ FFMPEG_SUFFIXES = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".spli
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
-PLAIN = ("WAV", "WAVEX", "RF64", "AIFF", "AU")
+PLAIN = ("WAV", "WAVEX", "RF64", "AIFF")
 # Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62
-JOINED = (
-    "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
-    "by `sox a.wav b.wav both.wav`"
-)
 # seconds by which the sound of a whole MP4 or Matroska may be shorter than its header states
 CONTAINER_SLACK = 0.2
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
@@ -229,8 +225,8 @@ def convert_samples(samples: np.ndarray, sample_rate: int, name: str) -> np.ndar
 
 def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
     """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
-    mean = channels.mean(axis=1)
-    power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
+    power = np.zeros(channels.shape[1] + 1)
+    (mean,) = _average_channels([channels], power)
     return channels[:, _choose_loudest(power, name)] if _channels_cancel(power) else mean
 
 
@@ -425,7 +421,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
         raise InputError(f"{path} does not exist or is no single file; give one recording")
-    _refuse_joined(path)
+    _refuse_joined_flac(path)
     with ExitStack() as stack:
         try:
             # as bytes, because not every file name is text
@@ -445,15 +441,11 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         whole = stack.enter_context(_open_with_ffmpeg(path))
         if file.format in PLAIN and file.frames:
             stated, held = (f.frames / f.samplerate for f in (file, whole))
-            if held <= stated:
-                raise InputError(
-                    f"{path}: its header states {stated:.2f} s of sound, and there is more behind "
-                    "it; export it again as a WAV"
+            if held > stated:
+                _note_once(
+                    f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; "
+                    "all of it is read"
                 )
-            _note_once(
-                f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; all "
-                "of it is read"
-            )
         yield whole
 
 
@@ -466,9 +458,8 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
-        # libsndfile finds a page of another stream at the end, unless it has the same number
-        is_odd = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
-        if not is_odd and not _is_chained(path):
+        # libsndfile finds a page of another stream at the end
+        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
             return False, False
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
@@ -520,52 +511,31 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
 
 def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
     """Return whether a file goes on where its header ends the sound: libsndfile's log then has the
-    position of a marker that is no chunk, or of an AU the offset and the size of the sound."""
-    where = r"marker.* at position (0x\w+|\d+)"
-    if file.format == "AU":  # a size of -1 is unknown
-        where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
+    position of a marker that is no chunk."""
     if not file.frames and "Exiting parser" in file.extra_info:
         return True  # a size of 0, and samples that look like the name of a chunk
-    match = re.search(where, file.extra_info)
-    end = size = path.stat().st_size
-    if match:  # position, or offset and size
-        end = sum(int(number, 0) for number in match.groups())
-    if end >= size:
+    marker = re.search(r"marker.* at position (0x\w+|\d+)", file.extra_info)
+    if not marker or int(marker[1], 0) >= path.stat().st_size:
         return False
-    rest = np.memmap(path, np.uint8, "r", offset=end)
+    rest = np.memmap(path, np.uint8, "r", offset=int(marker[1], 0))
     is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
     is_long = len(rest) > MIN_SECONDS * file.samplerate * file.channels
     return is_long and not is_tag and bool(rest.any())
 
 
-def _refuse_joined(path: Path) -> None:
-    """Raise InputError where another file of its kind was joined to a FLAC, WAV or AIFF, because no
-    library reads all of those."""
+def _refuse_joined_flac(path: Path) -> None:
+    """Raise InputError where another FLAC was joined to a FLAC, because no library reads all of
+    it."""
     with path.open("rb", buffering=0) as content:
-        head = content.read(12)
-        kind = {b"RIFF": "WAV", b"FORM": "AIFF"}.get(head[:4])
-        if kind:
-            size = int.from_bytes(head[4:8], "little" if kind == "WAV" else "big")
-            content.seek(8 + size + size % 2)
-            behind = content.read(12)
-            if behind[:4] + behind[8:] == head[:4] + head[8:]:
-                raise InputError(JOINED.format(path, kind))
-        if head[:4] in (b"fLaC", b"ID3\4", b"ID3\3"):
-            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                first = whole.find(b"fLaC") + 4  # a tag may stand before it
-                if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
-                    raise InputError(JOINED.format(path, "FLAC"))
-
-
-def _is_chained(path: Path) -> bool:
-    """Return whether a new stream begins in an Ogg file after pages of another (RFC 3533, section
-    4)."""
-    with (
-        path.open("rb") as content,
-        mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,
-    ):
-        later = re.search(rb"OggS\0[\0\1\4\5]", whole)
-        return bool(later and re.compile(rb"OggS\0[\2\6]").search(whole, later.end()))
+        if content.read(4) not in (b"fLaC", b"ID3\4", b"ID3\3"):
+            return
+        with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            first = whole.find(b"fLaC") + 4  # a tag may stand before it
+            if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
+                raise InputError(
+                    f"{path} holds more than one FLAC, one behind the other; join the sounds and "
+                    "not the files, such as by `sox a.flac b.flac both.flac`"
+                )
 
 
 def _ends_a_stream(path: Path) -> bool:

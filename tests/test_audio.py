@@ -261,35 +261,21 @@ def test_an_aiff_that_was_written_to_a_pipe(tmp_path):
     np.testing.assert_allclose(check_length(tmp_path / "x.aiff", 1), tone(), atol=2**-15)
 
 
-@pytest.mark.parametrize(
-    ("kind", "seconds"), [("FLAC", 0.5), ("FLAC", 10), ("WAV", 1), ("AIFF", 1)]
-)
-def test_joined_files_that_no_library_reads_are_refused(tmp_path, kind, seconds):
-    path = tmp_path / f"both.{kind.lower()}"
-    path.write_bytes(2 * encode(noise(round(seconds * audio.SAMPLE_RATE)), kind))
+@pytest.mark.parametrize("seconds", [0.5, 10])
+def test_joined_flacs_are_refused(tmp_path, seconds):
+    path = tmp_path / "both.flac"
+    path.write_bytes(2 * encode(noise(round(seconds * audio.SAMPLE_RATE)), "FLAC"))
     for read in (audio.read_audio, audio.read_duration, audio.measure_duration):
-        refused(f"both.{kind.lower()} holds more than one {kind}", read, path)
+        refused("both.flac holds more than one FLAC", read, path)
 
 
-def test_an_au_and_an_rf64_that_state_less_than_they_hold(tmp_path):
-    content = bytearray(encode(tone(2), "AU", "PCM_16", endian="BIG"))
-    struct.pack_into(">I", content, 8, audio.SAMPLE_RATE * 2)
-    (tmp_path / "x.au").write_bytes(content)
-    np.testing.assert_allclose(check_length(tmp_path / "x.au", 2), tone(2), atol=2**-15)
+def test_an_rf64_that_states_less_than_it_holds(tmp_path):
     for stated in (0, audio.SAMPLE_RATE * 2):
         content = bytearray(encode(tone(2), "RF64", "PCM_16"))
         at = content.index(b"ds64") + 16  # behind the size of the chunk, and that of the file
         struct.pack_into("<QQ", content, at, stated, stated // 2)
         (tmp_path / "x.wav").write_bytes(content)
         np.testing.assert_allclose(check_length(tmp_path / "x.wav", 2), tone(2), atol=2**-15)
-
-
-def test_an_aiff_of_which_no_library_reads_the_rest_is_refused(tmp_path):
-    content = bytearray(encode(noise(2 * audio.SAMPLE_RATE), "AIFF", "PCM_16"))
-    struct.pack_into(">I", content, content.index(b"SSND") + 4, audio.SAMPLE_RATE * 2 + 8)
-    struct.pack_into(">I", content, content.index(b"COMM") + 10, audio.SAMPLE_RATE)
-    (tmp_path / "x.aiff").write_bytes(content)
-    refused("states 1.00 s of sound, and there is more", audio.read_audio, tmp_path / "x.aiff")
 
 
 def test_a_tag_before_a_flac(tmp_path):
@@ -339,8 +325,6 @@ def test_joined_oggs_are_read_to_their_end(tmp_path, subtype):
     ]
     (tmp_path / "x.ogg").write_bytes(b"".join(parts))
     check_length(tmp_path / "x.ogg", 5, 0.05)
-    (tmp_path / "x.ogg").write_bytes(2 * parts[0])  # both have one serial number
-    check_length(tmp_path / "x.ogg", 4, 0.05)
 
 
 def write_by_ffmpeg(path, samples, codec, container):

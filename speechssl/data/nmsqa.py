@@ -96,7 +96,6 @@ GUESSED = (
     "answer times that are not one for every text in the segment",
     "given to the text that stands nearest",
 )
-TEXTLESS = ("answers without a usable time", "scored by their text only")
 # reasons why items are set aside
 NO_ANSWERS = "its answers are missing from the source"
 NOT_WHOLE = "recordings of its sentences are not in the source"
@@ -481,8 +480,6 @@ def time_answers(
             with_times.append(Answer(answer.text, *interval, answer.char_start))
     used = {(answer.text, answer.char_start) for answer in with_times}
     without_times = [answer for answer in answers if (answer.text, answer.char_start) not in used]
-    for _ in without_times:
-        remark(TEXTLESS)
     return (*dict.fromkeys(with_times), *without_times)
 
 

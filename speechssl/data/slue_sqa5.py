@@ -59,7 +59,6 @@ NEAR = 0.006
 MAX_GAP = 40
 
 OUTSIDE = ("answers without a usable time in the document", "scored by their text only")
-UNALIGNED = ("documents without an alignment (word2time)", "kept without words")
 BROKEN = "its line has another number of cells than the header"
 BLIND = "its answers are not in the source (a blind test has none)"
 
@@ -367,16 +366,14 @@ def make_records(
             report.set_aside(split, "passages", name, **audio)
             continue
         path, seconds = audio
-        words = _list_words(row, find_file(files, split, "word2time", name), seconds)
-        if path and not words:
-            report.remark(split, *UNALIGNED)
+        alignment = find_file(files, split, "word2time", name)
         passages[name] = Passage(
             id=name,
             audio=path,
             seconds=seconds,
             text=text,
             speaker=row.document_speaker_id,
-            words=words,
+            words=_list_words(row, alignment, seconds),
         )
     questions: list[Question] = []
     for name, row in rows.items():

@@ -225,7 +225,6 @@ def test_questions_without_recording_or_answers_are_set_aside(dev, tmp_path):
     facts, corpus, _ = prepare_split(dev, tmp_path, out="more")
     assert corpus.questions[1].answers[0].start is None
     assert corpus.questions[1].passage == "context-0_0"
-    assert count_remarks(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_without_recordings_a_split_is_text_only(tmp_path):
@@ -349,7 +348,6 @@ def test_impossible_times_are_left_out_and_counted(dev, tmp_path, full, segment)
     assert [a.start for a in corpus.questions[1].answers] == [None]
     assert answers_are_beeps(corpus, corpus.questions[0])
     assert count_remarks(facts, nmsqa.OUTSIDE) == 1
-    assert count_remarks(facts, nmsqa.TEXTLESS) == 1
     assert facts["with_times"] == 2
     assert corpus.questions[2].answers[0].end == pytest.approx(sum(LENGTHS) / RATE)
 
@@ -364,11 +362,10 @@ def test_times_and_texts_in_the_sentence_are_matched_in_order(dev, tmp_path):
     }
     answers = texts | times([(0.3, 0.6), (0.8, 1.1)], [(0.3, 0.6), (0.8, 1.1)])
     write_table(dev / "dev.parquet", [row(1, answers=answers)])
-    facts, corpus, _ = prepare_split(dev, tmp_path)
+    _, corpus, _ = prepare_split(dev, tmp_path)
     assert [
         (a.text, a.start and round(a.start - start_of(1), 6)) for a in corpus.questions[0].answers
     ] == [("the lamp", 0.3), ("Boris", 0.8), ("a lamp", None)]
-    assert count_remarks(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_a_time_too_few_goes_to_the_text_that_stands_nearest(dev, tmp_path):
