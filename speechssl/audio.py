@@ -453,7 +453,7 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
     """Return two facts: whether a file visibly ends before its header says, and whether it goes on
     after the last sample that libsndfile reads."""
     if file.format == "MP3":
-        seconds, is_cut = _scan_packets(path, "mp3")
+        seconds, is_cut = _scan_mp3(path)
         # it goes on if MP3s were joined, if its frames are counted wrongly, or if it has a variable
         # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
@@ -464,16 +464,13 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
     if file.format == "FLAC":  # decoding says whether it is cut
-        if file.frames >= UNKNOWN_FRAMES:
-            return False, False
-        seconds, _ = _scan_packets(path, "flac")
-        return False, seconds * file.samplerate > file.frames + 1
+        return False, False
     return _is_shorter(file), file.format in PLAIN and _goes_on(file, path)
 
 
-def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
-    """Return the seconds of all frames of an MP3 or FLAC, and whether the last MPEG frame is cut
-    off: shorter than another frame with the same header (bit rate, sampling rate, padding).
+def _scan_mp3(path: Path) -> tuple[float, bool]:
+    """Return the seconds of all frames of an MP3, and whether the last one is cut off: shorter than
+    another frame with the same header (bit rate, sampling rate, padding).
 
     Nothing is decoded. A file that FFmpeg cannot scan gives 0 seconds and False.
     """
@@ -485,7 +482,7 @@ def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
     sizes: dict[bytes, int] = {}  # header of a frame -> bytes of its longest frame
     try:
         name = os.fsencode(path).decode(errors="surrogateescape")
-        with av.open(name, format=container_format) as container:
+        with av.open(name, format="mp3") as container:
             stream = container.streams.audio[0]
             for packet in container.demux(stream):
                 if packet.size:
@@ -607,12 +604,11 @@ def _read_stated_seconds(container: Any, stream: Any) -> float:
 
 
 def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a stream as interleaved floats, at the rate that it begins with."""
+    """Yield the frames of a stream as interleaved floats. Raises ValueError where the rate
+    changes, as in joined files."""
     import av
 
-    form = ("flt", stream.layout.name, stream.rate)
-    interleave = av.AudioResampler(*form)
-    begun = None  # format, layout and rate of the frames, which may be others in a joined file
+    interleave = av.AudioResampler("flt", stream.layout.name, stream.rate)
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -621,11 +617,6 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
-            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
-            if begun not in (None, kind):
-                yield from interleave.resample(None)
-                interleave = av.AudioResampler(*form)
-            begun = kind
             yield from interleave.resample(frame)
     yield from interleave.resample(None)
 

@@ -18,7 +18,6 @@ Names of recordings, without folder and suffix, are:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -578,14 +577,9 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     and items without a recording are set aside (or spoken, with --speak). Otherwise the whole split
     is text only.
     """
-    rows = list(read_rows(split, files, report).values())
-    first_rows: dict[str, NmsqaRow] = {}  # passage -> the first row about it
-    for row in rows:
-        first_rows.setdefault(row.passage, row)
-    report.count(split, "passages", len(first_rows))
-    chosen = report.slice(split, first_rows, Counter(row.passage for row in rows))
-    first_rows = {name: first_rows[name] for name in chosen}
-    rows = [row for row in rows if row.passage in first_rows]
+    by_id = read_rows(split, files, report)
+    first_rows, by_id = report.slice_rows(split, by_id, lambda row: row.passage)
+    rows = by_id.values()
 
     # passage -> recordings of its segments: those in the source, in order, and those that it lacks
     present: dict[str, list[str]] = {}

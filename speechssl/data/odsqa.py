@@ -22,7 +22,7 @@ from speechssl.data.prepare import (
     Take,
     attach_takes,
     find_split_files,
-    make_take,
+    make_takes,
     prepare_corpus,
     stamp_files,
 )
@@ -83,10 +83,7 @@ def prepare_odsqa(o: Odsqa) -> dict[str, Any]:
                 continue
             records, _ = make_records(split, paragraphs[split], style, report, originals)
             recorded = {p.id: passages[p.id] for p in records.passages if p.id in passages}
-            # sentences are numbered from 0 in some releases and from 1 in others: the smallest
-            # number of all tells which
-            first = min((min(sentences) for sentences in recorded.values()), default=0)
-            takes = {name: make_take(sentences, first) for name, sentences in recorded.items()}
+            takes = make_takes(recorded)
             splits[split] = attach_takes(o, split, records, report, takes, questions)
         return splits
 

@@ -187,6 +187,23 @@ class PrepareReport:
                 self.aside.append({"split": split, "kind": kind, "count": number, "reason": reason})
         return chosen
 
+    def slice_rows(
+        self, split: str, rows: Mapping[str, R], passage_of: Callable[[R], str]
+    ) -> tuple[dict[str, R], dict[str, R]]:
+        """Count the passages of questions, and choose the first as `slice` does. Returns the first
+        question about every passage, by passage, and all questions about them, by id.
+
+        rows: id of a question -> its row; passage_of: a function that returns the id of the passage
+        of a row.
+        """
+        first_rows: dict[str, R] = {}
+        for row in rows.values():
+            first_rows.setdefault(passage_of(row), row)
+        self.count(split, "passages", len(first_rows))
+        chosen = self.slice(split, first_rows, Counter(map(passage_of, rows.values())))
+        first_rows = {name: first_rows[name] for name in chosen}
+        return first_rows, {n: row for n, row in rows.items() if passage_of(row) in first_rows}
+
     def count_reasons(self, **where: str) -> Counter[str]:
         """Count the items that were set aside: reason -> number. where: split=..., kind=... count
         only those of this split, this kind."""
@@ -255,6 +272,13 @@ def make_take(segments: Mapping[int, Path], first: int) -> Take:
     missing."""
     missing = max(segments) + 1 - first - len(segments)
     return Take(tuple(segments[n] for n in sorted(segments)), missing)
+
+
+def make_takes(segments: Mapping[K, Mapping[int, Path]]) -> dict[K, Take]:
+    """Make the takes of the numbered segments of recordings. Numbers begin with 0 in some releases
+    and with 1 in others: the smallest of all tells which."""
+    first = min((min(files) for files in segments.values()), default=0)
+    return {name: make_take(files, first) for name, files in segments.items()}
 
 
 def make_audio_path(split: str, kind: Kind, name: str) -> str:
@@ -497,9 +521,7 @@ def prepare_corpus(
             for name, passage in passages.items():
                 check_spans(passage, f"{source}, {split}, passage {name}")
             for question in records.questions:
-                place = f"{source}, {split}, question {question.id}"
-                check_spans(question, place)
-                check_question(question, passages, place)
+                check_question(question, passages, f"{source}, {split}, question {question.id}")
         card = {**about, "settings": made_from}
         return write_corpus(o.out, splits, report, card, o.synthesiser)
 

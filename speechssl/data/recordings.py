@@ -135,14 +135,11 @@ def sample_recordings(
     two entries of a card: `recordings`, how many were sampled, and `drawn_from`, how many there
     are.
 
-    count: how many to sample (all, where there are fewer); share: which fraction to sample, rounded
-    up. With neither, the fraction is SHARE, as HuBERT (arXiv 2106.07447, section IV-A) fits its
-    k-means on 10 % of LibriSpeech, but at least LEAST recordings, because 10 % of a small corpus
-    would have few frames and voices. Raises InputError where both are given, or where the share is
-    not above 0 and at most 1.
+    count: how many to sample (all, where there are fewer); share: otherwise which fraction to
+    sample, rounded up. With neither, the fraction is SHARE, as HuBERT (arXiv 2106.07447, section
+    IV-A) fits its k-means on 10 % of LibriSpeech, but at least LEAST recordings, because 10 % of a
+    small corpus would have few frames and voices.
     """
-    if share is not None and (count is not None or not 0 < share <= 1):
-        raise InputError("--share is above 0 and at most 1, and excludes --recordings; correct it")
     total = len(recordings)
     if count:
         size = count

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ast
 import csv
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -160,11 +160,9 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
             yield number
             continue
         cells = dict(zip(rows[0], row, strict=True))
-        try:
-            # "[['an answer', 1.2, 1.9], ...]"
-            cells["answer_spans"] = ast.literal_eval(cells.get("answer_spans", ""))
-        except (ValueError, SyntaxError):
-            del cells["answer_spans"]
+        answers = cells.pop("answer_spans", "")  # "[['an answer', 1.2, 1.9], ...]"
+        with suppress(ValueError, SyntaxError):  # a blind test has none
+            cells["answer_spans"] = ast.literal_eval(answers)
         yield convert(cells, SlueRow, f"{path}:{number}", "give the published table")
 
 
@@ -337,14 +335,8 @@ def make_records(
     recordings, the records have audio, and items without a recording are set aside (or spoken, with
     --speak). Otherwise the whole split is text only."""
     rows = read_questions(split, tables, report)
-    documents: dict[str, SlueRow] = {}  # id -> the first row about it, which has its words
-    for row in rows.values():
-        documents.setdefault(row.document_id, row)
-    report.count(split, "passages", len(documents))
-    question_counts = Counter(row.document_id for row in rows.values())
-    chosen = report.slice(split, documents, question_counts)
-    documents = {name: documents[name] for name in chosen}
-    rows = {name: row for name, row in rows.items() if row.document_id in documents}
+    # the first row about a document has its words
+    documents, rows = report.slice_rows(split, rows, lambda row: row.document_id)
 
     # for every row the keys of its question and its document
     pairs = [(("question", r.question_id), ("document", r.document_id)) for r in rows.values()]

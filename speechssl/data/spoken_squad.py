@@ -19,7 +19,7 @@ from speechssl.data.prepare import (
     SplitRecords,
     attach_takes,
     find_split_files,
-    make_take,
+    make_takes,
     prepare_corpus,
     stamp_files,
 )
@@ -65,15 +65,13 @@ def prepare_spoken_squad(o: SpokenSquad) -> dict[str, Any]:
             style = Style("en", transcribed_passages=True, offsets="wer" not in split)
             texts = originals if split.startswith("test") else None
             records, paragraphs = make_records(split, read_squad(path), style, report, texts)
-            by_place = recordings.get(split, {})
-            # the number of the first sentence: 0 in the release
-            first_number = min((min(sentences) for sentences in by_place.values()), default=0)
+            by_place = make_takes(recordings.get(split, {}))
             takes = {}
             # names of recordings count articles and paragraphs as the file does
             for name, paragraph in paragraphs.items():
                 place = (paragraph.article, paragraph.number)
                 if place in by_place:
-                    takes[name] = make_take(by_place[place], first_number)
+                    takes[name] = by_place[place]
             splits[split] = attach_takes(o, split, records, report, takes)
         return splits
 

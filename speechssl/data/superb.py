@@ -126,9 +126,7 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     """
     root = Path(root)
     card = root / "card.json"
-    name = task
-    if card.is_file():
-        name = convert(read_json(card).get("task"), str, f"{card}, task", 'add {"task": "ks"}')
+    name = read_json(card).get("task", task) if card.is_file() else task
     if name is None:
         raise InputError(
             f'{root} has no card.json that says of which task it is; add {{"task": "ks"}}'
