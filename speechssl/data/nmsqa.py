@@ -581,16 +581,7 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
     first_rows, by_id = report.slice_rows(split, by_id, lambda row: row.passage)
     rows = by_id.values()
 
-    # passage -> recordings of its segments: those in the source, in order, and those that it lacks
-    present: dict[str, list[str]] = {}
-    missing: dict[str, list[str]] = {}
-    segments = group_segments(files.recordings)
-    for name in first_rows:
-        by_number = segments.get(name, {})
-        numbers = files.list_segment_numbers(name, by_number)
-        mark = "-" if name.endswith("-c") else "_"
-        present[name] = [by_number[n] for n in numbers if n in by_number]
-        missing[name] = [f"{name}{mark}{n}" for n in numbers if n not in by_number]
+    present, missing = _find_segments(first_rows, files)
     joinable = {name: names for name, names in present.items() if names and not missing[name]}
     if not any(row.recording in files.recordings and row.passage in joinable for row in rows):
         report.remark(split, *prepare.NO_RECORDINGS, number=len(rows))
@@ -663,6 +654,23 @@ def make_records(split: str, files: Files, report: PrepareReport, o: Nmsqa) -> S
             question = replace(question, words=words)
         questions.append(question)
     return SplitRecords(list(passages.values()), questions)
+
+
+def _find_segments(
+    names: Iterable[str], files: Files
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Find the segments of passages: passage -> recordings that are in the source, in order, and
+    passage -> recordings that the release has and the source lacks."""
+    present: dict[str, list[str]] = {}
+    missing: dict[str, list[str]] = {}
+    segments = group_segments(files.recordings)
+    for name in names:
+        by_number = segments.get(name, {})
+        numbers = files.list_segment_numbers(name, by_number)
+        mark = "-" if name.endswith("-c") else "_"
+        present[name] = [by_number[n] for n in numbers if n in by_number]
+        missing[name] = [f"{name}{mark}{n}" for n in numbers if n not in by_number]
+    return present, missing
 
 
 def _try_join_segments(paths: Sequence[Path], out: Path) -> Joined | InputError:

@@ -22,7 +22,6 @@ from speechssl.data.prepare import (
     EMPTY,
     IMPOSSIBLE,
     ITS_PASSAGE,
-    UNTIMED,
     PrepareReport,
     SplitRecords,
     Take,
@@ -354,9 +353,7 @@ def prepare_squad(o: Squad, corpus: Literal["squad", "drcd"] = "squad") -> dict[
                             f"{recording} has a name of {owners[recording]} and of {split}; put "
                             "the recordings of each split into a folder audio/SPLIT"
                         )
-            records = attach_takes(o, split, records, report, passage_takes, question_takes)
-            _remark_untimed(split, records, report)
-            splits[split] = records
+            splits[split] = attach_takes(o, split, records, report, passage_takes, question_takes)
         return splits
 
     card = {**about, "language": language, "files": names}
@@ -448,15 +445,6 @@ def _add_words(records: SplitRecords, folder: Path) -> SplitRecords:
     for q in records.questions:
         questions.append(replace(q, answers=add_times(q.answers, passages[q.passage])))
     return SplitRecords(tuple(passages.values()), questions)
-
-
-def _remark_untimed(split: str, records: SplitRecords, report: PrepareReport) -> None:
-    """Count the answers without times in passages that have recordings."""
-    recorded = {p.id for p in records.passages if p.audio}
-    for q in records.questions:
-        without_time = sum(answer.start is None for answer in q.answers)
-        if q.passage in recorded and without_time:
-            report.remark(split, "answers in recordings", UNTIMED, without_time, q.id)
 
 
 def find_word_places(text: str, words: Sequence[Span]) -> list[tuple[int, int]] | None:

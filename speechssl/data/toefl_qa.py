@@ -20,6 +20,7 @@ from speechssl.data.options import ToeflQa
 from speechssl.data.prepare import PrepareReport, SplitRecords, make_source_error, prepare_corpus
 from speechssl.data.records import Passage, Question
 
+BROKEN = "it is not sentences, one question and four options with 0 or 1 behind them"
 CORPUS = "toefl-qa"  # the name of the verb, and of the corpus in the report
 PUBLISHED = {
     "train": {"passages": 150, "questions": 717},
@@ -35,10 +36,6 @@ OPTION = re.compile(r"(.*\S)\s+([01])")  # "To return a book 1", with 1 behind t
 SPACE_BEFORE_MARK = re.compile(r"\s+([.,;:?!]+)(?=\s|$|(?<=[.?!])[A-Za-z])")
 # "he 's" and "don 't" have a space before the apostrophe: "he's", "don't"
 SPACE_BEFORE_APOSTROPHE = re.compile(r"(?<=[a-z]) '(?=(?:s|t|d|m|ll|re|ve)\b)")
-
-
-class _BrokenFile(Exception):
-    """The file is not a question; the message says why."""
 
 
 def prepare_toefl_qa(o: ToeflQa) -> dict[str, Any]:
@@ -77,10 +74,10 @@ def _find_files(source: Path) -> dict[str, list[Path]]:
     return {split: paths for split, paths in files.items() if paths}
 
 
-def _read(path: Path) -> tuple[tuple[str, ...], Question]:
+def _read(path: Path) -> tuple[tuple[str, ...], Question] | None:
     """Read the sentences of a story, and the question, whose passage is named after the story
-    (tpo_1-lecture_2). Raises _BrokenFile for a file without a whole question, or with lines of
-    another kind."""
+    (tpo_1-lecture_2). Returns None for a file without a whole question, or with lines of another
+    kind."""
     by_kind: dict[str, list[str]] = {"SENTENCE": [], "QUESTION": [], "OPTION": []}
     content = path.read_bytes()
     try:
@@ -92,19 +89,19 @@ def _read(path: Path) -> tuple[tuple[str, ...], Question]:
         if match:
             by_kind[match[1]].append(match[2])
         elif line.strip() and line.split()[0] not in by_kind:
-            raise _BrokenFile("a line is no SENTENCE, QUESTION or OPTION")
+            return None
     options: list[str] = []
     correct: list[int] = []
     for option in by_kind["OPTION"]:
         match = OPTION.fullmatch(option.strip())
-        if not match:
-            raise _BrokenFile("an option has no words, or no 0 or 1 behind them")
+        if not match:  # no words, or no 0 or 1 behind them
+            return None
         if match[2] == "1":
             correct.append(len(options))
         options.append(tidy(match[1]))
     is_whole = by_kind["SENTENCE"] and len(by_kind["QUESTION"]) == 1 and len(options) == 4
     if not is_whole:
-        raise _BrokenFile("it needs sentences, one question and four options")
+        return None
     sentences = tuple(map(tidy, filter(str.strip, by_kind["SENTENCE"])))
     question = Question(
         id=path.name,
@@ -131,11 +128,11 @@ def _make_records(split: str, paths: Sequence[Path], report: PrepareReport) -> S
     questions: dict[str, Question] = {}
     for path in paths:
         report.count(split, "questions")
-        try:
-            sentences, question = _read(path)
-        except _BrokenFile as error:
-            report.set_aside(split, "questions", path.name, str(error))
+        content = _read(path)
+        if content is None:
+            report.set_aside(split, "questions", path.name, BROKEN)
             continue
+        sentences, question = content
         story = question.passage
         if (story, sentences) not in passage_ids:
             versions[story] += 1
