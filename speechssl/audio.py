@@ -54,10 +54,14 @@ FFMPEG_SUFFIXES = ".m4a .mp4 .aac .wma .amr .sph .ape .ac3 .webm .mka .3gp".spli
 BLOCK_FRAMES = 1 << 18  # frames read at a time
 LONG = 1 << 26  # samples that are kept in memory, 70 minutes: a quarter of a gigabyte
 # containers of which libsndfile's log says where the sound ends
-PLAIN = ("WAV", "WAVEX", "RF64", "AIFF")
+PLAIN = ("WAV", "WAVEX", "RF64", "AIFF", "AU")
 # Headers that state this many bytes or frames were streamed: their writer never knew the length.
 UNKNOWN_BYTES = 0x7F00_0000
 UNKNOWN_FRAMES = 1 << 62
+JOINED = (
+    "{} holds more than one {}, one behind the other; join the sounds and not the files, such as "
+    "by `sox a.wav b.wav both.wav`"
+)
 # seconds by which the sound of a whole MP4 or Matroska may be shorter than its header states
 CONTAINER_SLACK = 0.2
 # Samples of one MPEG frame: some encoders count the header frame among those of sound.
@@ -225,8 +229,8 @@ def convert_samples(samples: np.ndarray, sample_rate: int, name: str) -> np.ndar
 
 def _join_channels(channels: np.ndarray, name: str) -> np.ndarray:
     """Return the mean (N,) of channels (N, C), or the loudest where they cancel in it."""
-    power = np.zeros(channels.shape[1] + 1)
-    (mean,) = _average_channels([channels], power)
+    mean = channels.mean(axis=1)
+    power = np.array([np.square(x, dtype=np.float64).sum() for x in (mean, *channels.T)])
     return channels[:, _choose_loudest(power, name)] if _channels_cancel(power) else mean
 
 
@@ -421,7 +425,7 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
     """Open a file for reading. Raises InputError where there is no whole audio file."""
     if not path.is_file():  # a pipe would never end
         raise InputError(f"{path} does not exist or is no single file; give one recording")
-    _refuse_joined_flac(path)
+    _refuse_joined(path)
     with ExitStack() as stack:
         try:
             # as bytes, because not every file name is text
@@ -441,11 +445,15 @@ def _open_whole(path: Path) -> Iterator[soundfile.SoundFile]:
         whole = stack.enter_context(_open_with_ffmpeg(path))
         if file.format in PLAIN and file.frames:
             stated, held = (f.frames / f.samplerate for f in (file, whole))
-            if held > stated:
-                _note_once(
-                    f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; "
-                    "all of it is read"
+            if held <= stated:
+                raise InputError(
+                    f"{path}: its header states {stated:.2f} s of sound, and there is more behind "
+                    "it; export it again as a WAV"
                 )
+            _note_once(
+                f"{path}: its header states {stated:.2f} s of sound and it holds {held:.2f} s; all "
+                "of it is read"
+            )
         yield whole
 
 
@@ -453,24 +461,28 @@ def _compare_with_header(file: soundfile.SoundFile, path: Path) -> tuple[bool, b
     """Return two facts: whether a file visibly ends before its header says, and whether it goes on
     after the last sample that libsndfile reads."""
     if file.format == "MP3":
-        seconds, is_cut = _scan_mp3(path)
+        seconds, is_cut = _scan_packets(path, "mp3")
         # it goes on if MP3s were joined, if its frames are counted wrongly, or if it has a variable
         # bit rate and no count
         return is_cut, seconds * file.samplerate > file.frames + MP3_PADDING
     if file.format == "OGG":
-        # libsndfile finds a page of another stream at the end
-        if not re.search("lacks an end-of-stream|Junk after the last page", file.extra_info):
+        # libsndfile finds a page of another stream at the end, unless it has the same number
+        is_odd = re.search("lacks an end-of-stream|Junk after the last page", file.extra_info)
+        if not is_odd and not _is_chained(path):
             return False, False
         goes_on = _ends_a_stream(path)
         return not goes_on, goes_on
     if file.format == "FLAC":  # decoding says whether it is cut
-        return False, False
+        if file.frames >= UNKNOWN_FRAMES:
+            return False, False
+        seconds, _ = _scan_packets(path, "flac")
+        return False, seconds * file.samplerate > file.frames + 1
     return _is_shorter(file), file.format in PLAIN and _goes_on(file, path)
 
 
-def _scan_mp3(path: Path) -> tuple[float, bool]:
-    """Return the seconds of all frames of an MP3, and whether the last one is cut off: shorter than
-    another frame with the same header (bit rate, sampling rate, padding).
+def _scan_packets(path: Path, container_format: str) -> tuple[float, bool]:
+    """Return the seconds of all frames of an MP3 or FLAC, and whether the last MPEG frame is cut
+    off: shorter than another frame with the same header (bit rate, sampling rate, padding).
 
     Nothing is decoded. A file that FFmpeg cannot scan gives 0 seconds and False.
     """
@@ -482,7 +494,7 @@ def _scan_mp3(path: Path) -> tuple[float, bool]:
     sizes: dict[bytes, int] = {}  # header of a frame -> bytes of its longest frame
     try:
         name = os.fsencode(path).decode(errors="surrogateescape")
-        with av.open(name, format="mp3") as container:
+        with av.open(name, format=container_format) as container:
             stream = container.streams.audio[0]
             for packet in container.demux(stream):
                 if packet.size:
@@ -508,31 +520,52 @@ def _is_shorter(file: soundfile.SoundFile) -> bool:
 
 def _goes_on(file: soundfile.SoundFile, path: Path) -> bool:
     """Return whether a file goes on where its header ends the sound: libsndfile's log then has the
-    position of a marker that is no chunk."""
+    position of a marker that is no chunk, or of an AU the offset and the size of the sound."""
+    where = r"marker.* at position (0x\w+|\d+)"
+    if file.format == "AU":  # a size of -1 is unknown
+        where = r"(?s)Data Offset +: (\d+).*Data Size +: (\d+)"
     if not file.frames and "Exiting parser" in file.extra_info:
         return True  # a size of 0, and samples that look like the name of a chunk
-    marker = re.search(r"marker.* at position (0x\w+|\d+)", file.extra_info)
-    if not marker or int(marker[1], 0) >= path.stat().st_size:
+    match = re.search(where, file.extra_info)
+    end = size = path.stat().st_size
+    if match:  # position, or offset and size
+        end = sum(int(number, 0) for number in match.groups())
+    if end >= size:
         return False
-    rest = np.memmap(path, np.uint8, "r", offset=int(marker[1], 0))
+    rest = np.memmap(path, np.uint8, "r", offset=end)
     is_tag = bytes(rest[:3]) in (b"ID3", b"TAG", b"APE")
     is_long = len(rest) > MIN_SECONDS * file.samplerate * file.channels
     return is_long and not is_tag and bool(rest.any())
 
 
-def _refuse_joined_flac(path: Path) -> None:
-    """Raise InputError where another FLAC was joined to a FLAC, because no library reads all of
-    it."""
+def _refuse_joined(path: Path) -> None:
+    """Raise InputError where another file of its kind was joined to a FLAC, WAV or AIFF, because no
+    library reads all of those."""
     with path.open("rb", buffering=0) as content:
-        if content.read(4) not in (b"fLaC", b"ID3\4", b"ID3\3"):
-            return
-        with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            first = whole.find(b"fLaC") + 4  # a tag may stand before it
-            if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
-                raise InputError(
-                    f"{path} holds more than one FLAC, one behind the other; join the sounds and "
-                    "not the files, such as by `sox a.flac b.flac both.flac`"
-                )
+        head = content.read(12)
+        kind = {b"RIFF": "WAV", b"FORM": "AIFF"}.get(head[:4])
+        if kind:
+            size = int.from_bytes(head[4:8], "little" if kind == "WAV" else "big")
+            content.seek(8 + size + size % 2)
+            behind = content.read(12)
+            if behind[:4] + behind[8:] == head[:4] + head[8:]:
+                raise InputError(JOINED.format(path, kind))
+        if head[:4] in (b"fLaC", b"ID3\4", b"ID3\3"):
+            with mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                first = whole.find(b"fLaC") + 4  # a tag may stand before it
+                if first > 3 and re.compile(rb"fLaC[\x00\x80]\x00\x00\x22").search(whole, first):
+                    raise InputError(JOINED.format(path, "FLAC"))
+
+
+def _is_chained(path: Path) -> bool:
+    """Return whether a new stream begins in an Ogg file after pages of another (RFC 3533, section
+    4)."""
+    with (
+        path.open("rb") as content,
+        mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+    ):
+        later = re.search(rb"OggS\0[\0\1\4\5]", whole)
+        return bool(later and re.compile(rb"OggS\0[\2\6]").search(whole, later.end()))
 
 
 def _ends_a_stream(path: Path) -> bool:
@@ -604,11 +637,12 @@ def _read_stated_seconds(container: Any, stream: Any) -> float:
 
 
 def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
-    """Yield the frames of a stream as interleaved floats. Raises ValueError where the rate
-    changes, as in joined files."""
+    """Yield the frames of a stream as interleaved floats, at the rate that it begins with."""
     import av
 
-    interleave = av.AudioResampler("flt", stream.layout.name, stream.rate)
+    form = ("flt", stream.layout.name, stream.rate)
+    interleave = av.AudioResampler(*form)
+    begun = None  # format, layout and rate of the frames, which may be others in a joined file
     for packet in container.demux(stream):
         try:
             frames = packet.decode()
@@ -617,6 +651,11 @@ def _decode_stream(container: Any, stream: Any) -> Iterator[Any]:
                 raise
             continue
         for frame in frames:
+            kind = (frame.format.name, frame.layout.name, frame.sample_rate)
+            if begun not in (None, kind):
+                yield from interleave.resample(None)
+                interleave = av.AudioResampler(*form)
+            begun = kind
             yield from interleave.resample(frame)
     yield from interleave.resample(None)
 

@@ -521,7 +521,9 @@ def prepare_corpus(
             for name, passage in passages.items():
                 check_spans(passage, f"{source}, {split}, passage {name}")
             for question in records.questions:
-                check_question(question, passages, f"{source}, {split}, question {question.id}")
+                place = f"{source}, {split}, question {question.id}"
+                check_spans(question, place)
+                check_question(question, passages, place)
         card = {**about, "settings": made_from}
         return write_corpus(o.out, splits, report, card, o.synthesiser)
 
