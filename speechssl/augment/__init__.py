@@ -9,23 +9,7 @@ evaluation the noise of an utterance is the same at every SNR, so that points of
 differ in the SNR alone.
 """
 
-from speechssl.augment.conditions import (
-    Condition,
-    Distorter,
-    FrozenDistorter,
-    freeze,
-    parse_condition,
-)
+from speechssl.augment.conditions import Condition, Distorter, parse_condition
 from speechssl.augment.noise import NoiseBank
-from speechssl.augment.training import TrainingDistortions, parse_distortions
 
-__all__ = [
-    "Condition",
-    "Distorter",
-    "FrozenDistorter",
-    "NoiseBank",
-    "TrainingDistortions",
-    "freeze",
-    "parse_condition",
-    "parse_distortions",
-]
+__all__ = ["Condition", "Distorter", "NoiseBank", "parse_condition"]

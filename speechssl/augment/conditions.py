@@ -120,6 +120,15 @@ class Condition:
         return text.format(*exact, kind=self.kind)
 
 
+# the conditions whose texts have no number
+UNNUMBERED = {
+    "clean": Condition("clean"),
+    "reverb": Condition("reverb", values=(RT60,)),
+    "r": Condition("rooms"),
+}
+LIMITS = {"reverb": signal.RT60_RANGE, "pitch": (-24, 24)}  # of the number
+
+
 def _name_noise(kind: str) -> str:
     """Return the name of a noise in tables: "pink", "kitchen" for kitchen.wav, or "fsd50k" for
     fsd50k=PATH."""
@@ -157,8 +166,6 @@ def parse_condition(text: str) -> Condition:
     text = text.strip()
     try:
         steps = tuple(map(_parse_step, _split_steps(text)))
-        if len(steps) > 1 and any(step.name == "clean" for step in steps):
-            raise ValueError("clean is no step of others")
     except (ValueError, KeyError) as error:
         raise InputError(
             f"{text!r} is not a condition ({error}); write one like {EXAMPLES}"
@@ -177,7 +184,7 @@ def _split_steps(text: str) -> list[str]:
     for part in text.split("+"):
         step = part if complete else f"{steps.pop()}+{part}"
         steps.append(step)
-        has_no_number = step.strip() in ("clean", "reverb", "r") or step.startswith("rir=")
+        has_no_number = step.strip() in UNNUMBERED or step.startswith("rir=")
         complete = has_no_number or bool(re.search(r"@[^/@]+$", step))
     return steps if complete else [text]
 
@@ -194,24 +201,16 @@ def _parse_step(text: str) -> Condition:
     """Parse one step. Raises ValueError for a text that is no step, and KeyError for an unknown
     codec."""
     text = text.strip()
-    if text == "clean":
-        return Condition("clean")
-    if text == "r":
-        return Condition("rooms")
-    if text == "reverb":
-        return Condition("reverb", values=(RT60,))
+    if text in UNNUMBERED:
+        return UNNUMBERED[text]
     if text.startswith("rir=") and text != "rir=":
         return Condition("rir", text.removeprefix("rir="))
     kind, _, value = text.rpartition("@")
     match kind:
         case "":
             raise ValueError("it has no number")
-        case "clean" | "r":
-            raise ValueError(f"{kind} takes no number")
-        case "reverb":
-            return Condition("reverb", values=(_parse_number(value, *signal.RT60_RANGE),))
-        case "pitch":
-            return Condition("pitch", values=(_parse_number(value, -24, 24),))
+        case "reverb" | "pitch":
+            return Condition(kind, values=(_parse_number(value, *LIMITS[kind]),))
         case "band":
             first, _, last = value.partition("-")
             low = _parse_number(first, 1, SAMPLE_RATE / 2 - 2)
@@ -235,7 +234,7 @@ class Distorter:
     # name, such as "musan" -> folder of recordings
     folders: Mapping[str, Path] = field(default_factory=dict)
     snr_over: str = signal.ACTIVE  # the part of the speech that an SNR refers to: `measure_level`
-    _banks: dict[str, NoiseBank] = field(default_factory=dict, repr=False, compare=False)
+    _banks: dict[str, NoiseBank] = field(default_factory=dict)
 
     def describe(self, condition: Condition) -> dict[str, Any]:
         """Return the entries of a card about a condition: the seed, and the part of the speech that

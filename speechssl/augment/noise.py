@@ -33,19 +33,13 @@ ALIASES = {"g": "gaussian", "m": "stand-in"}
 
 
 def find_musan(folder: Path) -> list[Path]:
-    """Return the folders of MUSAN. Raises InputError for another folder, and where there is
-    none."""
-    if not folder.is_dir():
-        raise InputError(
-            f"there is no folder {folder} of MUSAN; give its path (musan=FOLDER), or leave it out: "
-            "generated noise stands in"
-        )
+    """Return the folders of MUSAN. Raises InputError where one of them is missing."""
     parts = [folder / part for part in MUSAN]
     lacking = [part.name for part in parts if not part.is_dir()]
     if lacking:
         raise InputError(
-            f"{folder} is not MUSAN: it lacks {', '.join(lacking)}; give other noise another name, "
-            "as in bus=FOLDER, and write bus where musan or m stands"
+            f"{folder} is not MUSAN: it lacks {', '.join(lacking)}; correct the path, or give "
+            "other noise another name, as in bus=FOLDER, and write bus where musan or m stands"
         )
     return parts
 
@@ -129,37 +123,30 @@ class NoiseBank:
                 )
             return cls("babble", tuple(voices), seed)
         if name == "musan" or (name == "m" and "musan" in folders):
-            return cls.open_musan(folders.get("musan", Path(kind)), seed)
+            noise, music, speech = (
+                find_recordings(part, f"the {part.name} of MUSAN")
+                for part in find_musan(folders.get("musan", Path(kind)))
+            )
+            return cls("musan", (*noise, *music), seed, tuple(speech))
         generated = ALIASES.get(name, name)
         if generated in ("gaussian", "pink", *GENERATED) or generated.startswith("coloured:"):
             return cls(generated, (), seed)
         files = find_recordings(folders.get(name, Path(kind)), f"the noise {kind}")
         return cls("recording", tuple(files), seed)
 
-    @classmethod
-    def open_musan(cls, folder: Path, seed: int) -> NoiseBank:
-        """Open the bank for a folder of MUSAN. Raises InputError where a part of it is missing."""
-        noise, music, speech = (
-            find_recordings(part, f"the {part.name} of MUSAN") for part in find_musan(folder)
-        )
-        return cls("musan", (*noise, *music), seed, tuple(speech))
-
     def draw(self, key: str, n: int) -> DrawnNoise:
         """Draw noise (n,) at 16 kHz that is not silent. Raises InputError for a file that cannot be
-        read, and where 16 draws in a row are silent."""
+        read."""
         # the word makes noise that differs from that of a training with the same seed
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = make_generator(self.seed, kind, key)
-        for _ in range(16):  # until a draw is not silent
+        while True:  # until a draw is not silent: no file is silent as a whole
             pieces = []
             for file in self._choose_files(rng):
                 pieces.append(Piece(file, draw_offset(len(read_cached(file)), n, rng)))
             noise = replay(pieces, n) if pieces else _generate_noise(self.kind, rng, n)
             if np.any(noise):
                 return DrawnNoise(noise, tuple(pieces))
-        raise InputError(
-            f"{self.files[0]} and similar recordings are mostly silent; give other noise recordings"
-        )
 
     def _choose_files(self, rng: Generator) -> list[Path]:
         """Choose one recording, or the voices of babble; none for generated noise."""

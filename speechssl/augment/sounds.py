@@ -14,6 +14,7 @@ a crowd murmurs. But no family is in two sets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -90,9 +91,17 @@ def to_gain(decibels: float | np.ndarray) -> float | np.ndarray:
     return 10 ** (decibels / 20)
 
 
-def draw_pitch(rng: Generator, low: float, high: float) -> float:
-    """Draw a frequency in Hz, uniformly in octaves."""
-    return float(np.exp2(rng.uniform(np.log2(low), np.log2(high))))
+def draw_pitch(rng: Generator, low: float, high: float, count: int | None = None) -> Any:
+    """Draw a frequency in Hz, or an array of them, uniformly in octaves."""
+    return np.exp2(rng.uniform(np.log2(low), np.log2(high), count))
+
+
+def draw_drifting(
+    n: int, rng: Generator, low: float, high: float, depth: float, rate: float
+) -> np.ndarray:
+    """Draw a frequency (n,) in Hz that begins anywhere between two frequencies and drifts by about
+    `depth` octaves. rate: as in `wander`."""
+    return rng.uniform(low, high) * 2 ** (depth * wander(n, rng, rate))
 
 
 def draw_rate(rng: Generator, low: float, high: float) -> float:
@@ -246,13 +255,11 @@ def draw_gate(n: int, rng: Generator, on: float, off: float) -> np.ndarray:
 
 # ---- SEEN: sounds of training
 
-PERCUSSION = 0.4  # probability that music has drums
-
 
 def make_coloured(n: int, rng: Generator) -> np.ndarray:
     """Generate steady noise (n,): ventilation, a far street, a tap, hiss. It has a tilt from -12 to
     +6 dB an octave, a rough spectrum, and sometimes only a band."""
-    low, high = np.sort(np.exp2(rng.uniform(np.log2(60), np.log2(7500), 2)))
+    low, high = np.sort(draw_pitch(rng, 60, 7500, 2))
     band = (low, max(high, 2 * low)) if rng.random() < 0.3 else (20.0, 8000.0)
     return tilt_noise(n, rng, rng.uniform(-12, 6), rng.uniform(0, 8), band)
 
@@ -263,10 +270,10 @@ def make_gusts(n: int, rng: Generator) -> np.ndarray:
     rate = draw_rate(rng, 0.2, 8)
     depth = rng.uniform(3, 12)  # dB
     swell = wander(n, rng, rate)
-    low, high = (tilt_noise(n, rng, rng.uniform(-9, 0), 4) for _ in range(2))
+    lows = normalise(tilt_noise(n, rng, rng.uniform(-9, 0), 4))
+    highs = normalise(tilt_noise(n, rng, rng.uniform(-9, 0), 4))
     share = rng.uniform(0, 1)
-    swelling_low = normalise(low) * to_gain(depth * swell)
-    return swelling_low + share * normalise(high) * to_gain(1.5 * depth * swell)
+    return lows * to_gain(depth * swell) + share * highs * to_gain(1.5 * depth * swell)
 
 
 def make_hum(n: int, rng: Generator) -> np.ndarray:
@@ -350,7 +357,7 @@ def make_crackle(n: int, rng: Generator) -> np.ndarray:
 def make_beeps(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of alarms, timers, telephones: tones of a fixed pitch in a fixed
     pattern."""
-    tones = np.exp2(rng.uniform(np.log2(300), np.log2(4000), rng.integers(1, 4)))
+    tones = draw_pitch(rng, 300, 4000, rng.integers(1, 4))
     step = draw_length(rng, 0.05, 0.6)
     pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
     pattern[0] = 0
@@ -384,20 +391,20 @@ def make_music(n: int, rng: Generator) -> np.ndarray:
             vibrato = 1 + 0.004 * np.sin(2 * np.pi * 5.5 * np.arange(length) / SAMPLE_RATE)
             note = sum_harmonics(pitch * vibrato, heights, rng) * make_envelope(length, 0.01, pluck)
             total[start : start + length] += note
-    played = normalise(total[:n])
-    drums = np.zeros(n)
-    if rng.random() >= PERCUSSION:
-        return played
+    music = normalise(total[:n])
+    if rng.random() >= 0.4:  # without drums
+        return music
     # samples between hits, tilt in dB an octave, seconds of decay
     instruments = ((2 * beat, -9, 0.3), (2 * beat, 0, 0.2), (beat // 2, 6, 0.06))
+    drums = np.zeros(n)
+    length = round(0.3 * SAMPLE_RATE)
     for step, slope, decay in instruments:
-        length = round(0.3 * SAMPLE_RATE)
         hit = tilt_noise(length, rng, slope, 3) * make_envelope(length, 0.001, decay)
         times = np.arange(rng.integers(2) * beat, n, step)
         share = rng.uniform(0.2, 1)
         heights = rng.uniform(0.6, 1, len(times))
         drums += share * normalise(repeat_at(n, times, heights, hit))
-    return played + drums
+    return music + drums
 
 
 def make_talkers(n: int, rng: Generator) -> np.ndarray:
@@ -406,7 +413,7 @@ def make_talkers(n: int, rng: Generator) -> np.ndarray:
     and pauses."""
     total = np.zeros(n)
     for _ in range(rng.integers(2, 8)):
-        f0 = rng.uniform(85, 260) * 2 ** (0.25 * wander(n, rng, 2.0))
+        f0 = draw_drifting(n, rng, 85, 260, 0.25, 2)
         buzz = normalise(sum_harmonics(f0, np.arange(1, 45.0) ** -1.0, rng))
         voiced = _filter_formants(buzz, rng, rng.uniform(3, 6))
         syllables = np.maximum(wander(n, rng, rng.uniform(3, 7)) + 0.4, 0)
@@ -434,8 +441,6 @@ def _filter_formants(source: np.ndarray, rng: Generator, rate: float) -> np.ndar
 
 
 # ---- HELD_OUT: sounds of tests
-
-CROWD = (10, 26)  # from 10 to 25 people: more than the seven in the noise of training
 
 
 def make_droplets(n: int, rng: Generator) -> np.ndarray:
@@ -473,7 +478,7 @@ def make_crowd(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a hall full of people: ten to twenty-five murmurs, each noise in
     bands that come and go like syllables; and some applause."""
     total = np.zeros(n)
-    voices = rng.integers(*CROWD)
+    voices = rng.integers(10, 26)  # more than the seven in the noise of training
     # the voices share five bands of noise: they differ mostly in when they speak
     for centre in rng.uniform(300, 2500, 5):
         band = normalise(tilt_noise(n, rng, -6, 3, (centre / 2, centre * 1.5)))
@@ -506,7 +511,7 @@ def make_printer(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a printer or plotter: a stepping motor that jumps between speeds,
     its carriage going to and fro, and dry ratchets."""
     step = draw_length(rng, 0.1, 0.5)
-    speeds = np.exp2(rng.uniform(np.log2(150), np.log2(1200), 6))
+    speeds = draw_pitch(rng, 150, 1200, 6)
     speed = np.resize(np.repeat(rng.choice(speeds, 64), step), n)
     motor = signal.square(to_phase(speed), rng.uniform(0.1, 0.5))
     motor *= np.resize(np.repeat(rng.random(64) < 0.7, step), n)
@@ -546,9 +551,7 @@ def make_birdsong(n: int, rng: Generator) -> np.ndarray:
 def make_rotor(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a helicopter, a washing drum, a flapping flag: thuds of low noise
     4 to 22 times a second, without a tone."""
-    turn = to_phase(rng.uniform(4, 22) * 2 ** (0.1 * wander(n, rng, 0.3))) + rng.uniform(
-        0, 2 * np.pi
-    )
+    turn = to_phase(draw_drifting(n, rng, 4, 22, 0.1, 0.3)) + rng.uniform(0, 2 * np.pi)
     blade = np.exp(rng.uniform(2, 25) * (np.cos(turn) - 1))
     blade *= 1 + rng.uniform(0, 0.5) * np.cos(turn / 2)
     low = tilt_noise(n, rng, rng.uniform(-9, -3), 4, (40, rng.uniform(400, 2500)))
@@ -562,8 +565,7 @@ def make_rotor(n: int, rng: Generator) -> np.ndarray:
 def make_sawing(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of a hand saw, a file, sandpaper: strokes to and fro; the teeth pass
     as fast as the hand moves, and slow down at its turns."""
-    stroke = to_phase(rng.uniform(0.6, 2.5) * 2 ** (0.2 * wander(n, rng, 1.0)))
-    stroke += rng.uniform(0, 2 * np.pi)
+    stroke = to_phase(draw_drifting(n, rng, 0.6, 2.5, 0.2, 1)) + rng.uniform(0, 2 * np.pi)
     speed = np.abs(np.sin(stroke)) * np.where(np.sin(stroke) > 0, 1.0, rng.uniform(0.3, 1))
     teeth = 0.5 + 0.5 * signal.sawtooth(to_phase(rng.uniform(60, 500) * speed))
     wood = rng.uniform([300, 1200, 3000], [1200, 3000, 6500])
@@ -583,7 +585,7 @@ def make_insects(n: int, rng: Generator) -> np.ndarray:
         band = tilt_noise(n, rng, 0, 0, (centre * 0.97, min(centre * 1.03, 7900)))
         beat = to_phase(rng.uniform(15, 250) * (1 + 0.02 * wander(n, rng, 1)))
         wings = np.maximum(np.sin(beat), 0) ** rng.uniform(0.5, 3)
-        turn = to_phase(rng.uniform(0.6, 4) * 2 ** (0.1 * wander(n, rng, 0.5)))
+        turn = to_phase(draw_drifting(n, rng, 0.6, 4, 0.1, 0.5))
         chirps = signal.square(turn, rng.uniform(0.15, 0.7)) > 0
         singing = chirps if rng.random() < 0.6 else np.ones(n)
         song = normalise(band * wings * (0.02 + singing)) * to_gain(3 * wander(n, rng, 0.3))
@@ -637,11 +639,10 @@ def make_squeaks(n: int, rng: Generator) -> np.ndarray:
 def make_breath(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of snores, a diver's regulator, panting: a rattle of 20 to 80 pulses
     a second breathed in through a throat, air breathed out."""
-    cycle = to_phase(rng.uniform(0.25, 1.6) * 2 ** (0.15 * wander(n, rng, 0.5)))
-    cycle += rng.uniform(0, 2 * np.pi)
+    cycle = to_phase(draw_drifting(n, rng, 0.25, 1.6, 0.15, 0.5)) + rng.uniform(0, 2 * np.pi)
     inwards = np.maximum(np.sin(cycle), 0)
     outwards = np.maximum(-np.sin(cycle), 0)
-    f0 = rng.uniform(20, 80) * 2 ** (0.2 * wander(n, rng, 3))
+    f0 = draw_drifting(n, rng, 20, 80, 0.2, 3)
     numbers = np.arange(1, 61) * float(f0.mean())
     centres = rng.uniform([150, 500, 1500], [500, 1500, 3200])
     throat = resonate(numbers, centres, rng.uniform(60, 500, 3))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,9 @@ Change = Callable[[np.ndarray, Generator], np.ndarray]
 class Library:
     """A library has clips of noise at 16 kHz in one array, end to end."""
 
-    samples: np.ndarray = field(repr=False, compare=False)  # (S,) int16
-    # (clips + 1,): the first sample of every clip, and the end of the last
-    edges: np.ndarray = field(repr=False, compare=False)
+    samples: np.ndarray  # (S,) int16
+    edges: np.ndarray  # (clips + 1,): the first sample of every clip, and the end of the last
     card: Mapping[str, Any]  # describes the clips
-    file: Path | None = None  # the file that `samples` maps, None if they are in memory
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a library for a worker process: by the name of its file, which the worker maps, or
-        with its samples where there is no file."""
-        if self.file is None:
-            return Library, (self.samples, self.edges, self.card)
-        return _map_library, (self.file, self.edges, self.card)
 
     def crop(self, rng: Generator, n: int) -> np.ndarray:
         """Draw (n,) float32 from a random place of a random clip, which is repeated if it is
@@ -123,7 +114,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
         if left <= 0:
             break
         try:
-            samples = to_int16(np.clip(read_audio(path), -1, 1))
+            samples = to_int16(read_audio(path))
         except InputError as error:  # large sets have some silent or damaged files
             failed[path.name] = str(error)
             continue
@@ -140,34 +131,26 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
     return parts
 
 
-def _make_library(card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]]) -> Library:
-    """Make a library in memory. make: a function that yields its clips (n,) int16."""
-    clips = list(make())
-    return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
-
-
 def _open_cached(
     card: dict[str, Any], make: Callable[[], Iterable[np.ndarray]], cache: Path | None
 ) -> Library:
     """Map the library with this card from the cache, after making it there if it is missing.
-    Without a cache the library is made in memory."""
+    Without a cache the library is made in memory. make: a function that yields its clips (n,)
+    int16."""
     if cache is None:
-        return _make_library(card, make)
+        clips = list(make())
+        return Library(np.concatenate(clips), np.cumsum([0, *map(len, clips)]), card)
     folder = cache / f"{card['set']}-{hash_json(card)[:12]}"
+    file = folder / "noise.int16"
     with lock_folder(folder):
         if not (folder / "card.json").exists():
-            library = _make_library(card, make)
-            with replace_file(folder / "noise.int16") as temporary:
+            library = _open_cached(card, make, cache=None)
+            with replace_file(file) as temporary:
                 library.samples.tofile(temporary)
             # the card is written last: it says that the samples are complete
             write_json(folder / "card.json", {**card, "edges": library.edges.tolist()})
-        edges = np.asarray(read_json(folder / "card.json")["edges"], np.int64)
-    return _map_library(folder / "noise.int16", edges, card)
-
-
-def _map_library(file: Path, edges: np.ndarray, card: Mapping[str, Any]) -> Library:
-    """Map the samples of a library from a file of the cache."""
-    return Library(np.memmap(file, np.int16, "r", shape=(int(edges[-1]),)), edges, card, file)
+        edges = np.asarray(read_json(folder / "card.json")["edges"])
+    return Library(np.memmap(file, np.int16, "r"), edges, card)
 
 
 # ---- noises: (n, generator) -> (n,)
@@ -207,7 +190,7 @@ def reverberate(impulses: Sequence[np.ndarray], samples: np.ndarray, rng: Genera
     """Put speech (N,) in one of several rooms, all equally likely. impulses: their responses
     (M,)."""
     impulse = impulses[int(rng.integers(len(impulses)))]
-    return signal.reverberate(np.asarray(samples, np.float32), impulse)
+    return signal.reverberate(samples, impulse)
 
 
 def shift_pitch(samples: np.ndarray, rng: Generator) -> np.ndarray:
@@ -259,8 +242,8 @@ class Kind:
     name: str  # a letter, or the name of a source
     share: float  # of the distorted crops
     card: Mapping[str, Any]
-    noise: Noise | None = field(default=None, repr=False, compare=False)
-    change: Change | None = field(default=None, repr=False, compare=False)
+    noise: Noise | None = None
+    change: Change | None = None
 
 
 @dataclass(frozen=True)
@@ -269,14 +252,13 @@ class TrainingDistortions:
     change linearly from the beginning to the end of the training."""
 
     kinds: tuple[Kind, ...]
-    seed: int = 0
-    # of distorting a crop, at beginning and end
-    probability: Range = (DISTORT_PROBABILITY, DISTORT_PROBABILITY)
-    snr: Range = SNR_RANGE  # dB at the beginning; the SNR of a crop is uniform in the range
-    snr_end: Range = SNR_RANGE  # dB at the end
-    change_share: float = 0.0  # share of the noisy crops whose speech is changed before
-    changes_before_noise: tuple[Change, ...] = ()  # the changes from which one is drawn for these
-    snr_over: str = signal.ACTIVE  # the part of a crop that its SNR refers to: `measure_level`
+    seed: int
+    probability: Range  # of distorting a crop, at beginning and end
+    snr: Range  # dB at the beginning; the SNR of a crop is uniform in the range
+    snr_end: Range  # dB at the end
+    change_share: float  # share of the noisy crops whose speech is changed before
+    changes_before_noise: tuple[Change, ...]  # the changes from which one is drawn for these
+    snr_over: str  # the part of a crop that its SNR refers to: `measure_level`
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -303,13 +285,13 @@ class TrainingDistortions:
         """Distort a crop, samples (N,) float32 at 16 kHz. key: identifies the crop; progress: how
         far the training is, 0 to 1.
 
-        Returns samples (N,) float32 and the index in `domains`. Silence, and samples that are not
-        finite, stay as they are, with index 0; nothing raises.
+        Returns samples (N,) float32 and the index in `domains`. Silence stays as it is, with index
+        0.
         """
         keys = (key,) if isinstance(key, str) else map(str, key)
         rng = signal.make_generator(self.seed, "training", *keys)
-        audible = SILENT_PEAK <= float(np.abs(samples).max(initial=0)) < np.inf
-        if rng.random() >= _interpolate(*self.probability, progress) or not audible:
+        is_audible = np.abs(samples).max(initial=0) >= SILENT_PEAK
+        if rng.random() >= _interpolate(*self.probability, progress) or not is_audible:
             return samples, 0
         number = self._draw_kind(rng)
         kind = self.kinds[number]
@@ -345,9 +327,8 @@ class TrainingDistortions:
 
 
 def _interpolate(start: float, end: float, progress: float) -> float:
-    """Return the value between that at the start and that at the end of a training. progress:
-    clipped to 0 to 1."""
-    return start + (end - start) * min(max(progress, 0.0), 1.0)
+    """Return the value between that at the start and that at the end of a training."""
+    return start + (end - start) * progress
 
 
 def parse_distortions(
@@ -378,16 +359,17 @@ def parse_distortions(
             )
     sources = sources or {}
     shares: dict[str, float] = {}
-    for part in text.split("+"):
-        name, _, share = part.strip().partition(":")
-        shares[name] = _parse_share(share) if share else SHARES.get(name, 0.3)
-    known = {*sources, *"mgsr", *CHANGES}
-    all_positive = min(shares.values()) > 0  # False for NaN
-    if not known.issuperset(shares) or not all_positive:
+    try:
+        for part in text.split("+"):
+            name, _, share = part.strip().partition(":")
+            shares[name] = float(share) if share else SHARES.get(name, 0.3)
+            if name not in {*sources, *"mgsr", *CHANGES} or not shares[name] > 0:
+                raise ValueError(part)
+    except ValueError:
         raise InputError(
             f"{text!r} is not a list of distortions; write one like m+g+r or m:0.3+g:0.4+r:0.3, "
             "with shares above 0, of sources and m, g, r, p, v, b, c and s"
-        )
+        ) from None
     opener = _SourceOpener(sources, seed, cache)
     total = sum(shares.values())
     kinds = tuple(opener.open_kind(name, share / total) for name, share in shares.items())
@@ -405,14 +387,6 @@ def parse_distortions(
         changes_before_noise=changes_before_noise,
         snr_over=snr_over,
     )
-
-
-def _parse_share(text: str) -> float:
-    """Parse a share. A text that is no number gives 0, which the caller refuses."""
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -447,10 +421,9 @@ class _SourceOpener:
         """Open MUSAN: noise, music, and babble of its speech, all equally likely. Without MUSAN,
         open generated noise, the stand-in, and babble where voices are given."""
         if "musan" in self.folders:
-            folder = self.folders["musan"]
-            parts = [
-                self.open_recordings(part, f"musan {part.name}") for part in find_musan(folder)
-            ]
+            parts = []
+            for part in find_musan(self.folders["musan"]):
+                parts.append(self.open_recordings(part, f"musan {part.name}"))
             noise, music, speech = parts
             noises = (
                 partial(draw_crop, noise, 0.0),

@@ -25,7 +25,6 @@ def test_musan_is_noise_music_and_babble(tmp_path):
     # noise and music are one recording, babble has 3 to 7 voices
     assert {len(pieces) for pieces in draws} == {1, 3, 4, 5, 6, 7}
     assert NoiseBank.open(f"musan={tmp_path}") == bank
-    refused("no folder .*x of MUSAN", NoiseBank.open, f"musan={tmp_path / 'x'}")
     refused("is not MUSAN: it lacks", NoiseBank.open, f"musan={tmp_path / 'noise'}")
 
 
