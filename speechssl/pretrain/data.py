@@ -11,6 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -138,17 +139,14 @@ class Reference:
 def _read_references(path: Path, root: Path) -> dict[str, tuple[Path, np.ndarray]]:
     """Read the reference readings: id of a recording -> audio file below `root`, anchors (A, 2).
 
-    Raises InputError for a line that is no reference reading, and for audio that does not exist.
+    Raises InputError for a line that is no reference reading.
     """
     references = {}
     for number, values in read_lines(path):
         place = f"{path}:{number}"
         reference = convert(values, Reference, place, "prepare the corpus again")
         check_inside(root, reference.audio, place)
-        audio = root / reference.audio
-        if not audio.is_file():
-            raise InputError(f"{place}: {audio} does not exist; prepare the corpus again")
-        references[reference.id] = audio, np.array(reference.anchors)
+        references[reference.id] = root / reference.audio, np.array(reference.anchors)
     return references
 
 
@@ -453,7 +451,7 @@ class Cropper:
             "mask": torch.from_numpy(self._draw_masks(rng, len(samples), bucket.frames)),
         }
         update = torch.tensor(step // self.accumulation)
-        progress = min(step / max(self.horizon * self.accumulation, 1), 1.0)
+        progress = min(step / (self.horizon * self.accumulation), 1.0)
         if self.second_version is not None:
             batch["second_samples"] = stack(self._make_second_versions(samples, step, progress))
             batch["step"] = update
@@ -589,42 +587,32 @@ def compute_moments(samples: np.ndarray) -> tuple[float, float]:
     return float(mean), float(max(np.square(samples).mean() - mean**2, 0.0))
 
 
-def check_lengths(recordings: Sequence[TrainingRecording], crop_seconds: float) -> None:
-    """Raise InputError where all recordings are too short for the shortest crop. It measures them
-    up to the first that is long enough."""
-    shortest = min(crop_seconds, SHORTEST_CROP)
+def check_lengths(recordings: Sequence[TrainingRecording], grid: FrameGrid, shortest: int) -> None:
+    """Raise InputError where all recordings are shorter than the frames of the shortest crop. It
+    measures them up to the first that is long enough."""
     longest = 0.0
     for recording in recordings:
-        try:
+        with suppress(InputError):  # reported when the audio is packed
             longest = max(longest, measure_duration(recording.path))
-        except InputError:
-            continue  # reported when the audio is packed
-        if longest >= shortest - 0.02:  # crops are counted in frames
+        if grid.count_frames(grid.find_sample(longest)) >= shortest:
             return
     if longest:
-        raise make_length_error(shortest, f", and the longest lasts {longest:.1f} s")
+        raise InputError(
+            f"no recording is as long as a crop of {shortest / grid.frame_rate:g} s, the shortest, "
+            f"and the longest lasts {longest:.1f} s; join them (python recipes/units/pack.py "
+            "packed.txt FOLDER, and train on packed.txt), or give a smaller --crop-seconds"
+        )
 
 
-def make_length_error(shortest: float, longest: str = "") -> InputError:
-    """Make the error of recordings that are all shorter than the shortest crop. shortest: seconds
-    of that crop; longest: a clause about the longest recording."""
-    return InputError(
-        f"no recording is as long as a crop of {shortest:g} s, the shortest{longest}; join them "
-        "(python recipes/units/pack.py packed.txt FOLDER, and train on packed.txt), or give a "
-        "smaller --crop-seconds"
-    )
-
-
-def check_crops(packed: Path, grid: FrameGrid, crop_seconds: float) -> None:
-    """Report on stderr how many recordings of `pack_audio` are too short for the shortest crop.
-    Raises InputError where all are too short."""
-    shortest = count_shortest_crop(round(crop_seconds * grid.frame_rate), grid.frame_rate)
-    is_used = np.array([grid.count_frames(n) >= shortest for n in read_packed_lengths(packed) if n])
-    seconds = shortest / grid.frame_rate
-    if not is_used.any():
-        raise make_length_error(seconds)
-    if not is_used.all() and is_main():
-        short = f"{(~is_used).sum()} of {len(is_used)} recordings"
-        crop = f"a crop of {seconds:g} s, the shortest"
-        remedy = "a smaller --crop-seconds, or recordings joined, would train on them, too"
-        tqdm.write(f"{short} are too short for {crop}; {remedy}", file=sys.stderr)
+def report_short(packed: Path, grid: FrameGrid, shortest: int) -> None:
+    """Report on stderr how many recordings of `pack_audio` are shorter than the frames of the
+    shortest crop."""
+    frames = [grid.count_frames(n) for n in read_packed_lengths(packed) if n]
+    short = sum(count < shortest for count in frames)
+    if short and is_main():
+        tqdm.write(
+            f"{short} of {len(frames)} recordings are too short for a crop of "
+            f"{shortest / grid.frame_rate:g} s, the shortest; a smaller --crop-seconds, or "
+            "recordings joined, would train on them, too",
+            file=sys.stderr,
+        )

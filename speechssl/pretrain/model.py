@@ -44,12 +44,13 @@ from transformers import HubertModel, Wav2Vec2ForPreTraining, Wav2Vec2Model
 
 from speechssl.artifacts import replace_file
 from speechssl.augment.training import TrainingDistortions
-from speechssl.checkpoints import SHIPPED, fetch_checkpoint
+from speechssl.checkpoints import fetch_checkpoint
 from speechssl.encoders.checkpoints import Checkpoint, list_first
 from speechssl.encoders.hubert import compute_states
 from speechssl.encoders.load import load_checkpoint, save_extractor
 from speechssl.errors import InputError
 from speechssl.finetuning import find_added_modules
+from speechssl.options import find_shipped
 from speechssl.pretrain.data import equalise_masks
 from speechssl.pretrain.options import Adversary, Contrast, Convolutions, Prediction, Pretraining
 from speechssl.processes import average_processes, count_processes, is_main
@@ -173,11 +174,11 @@ def save_label_head(model: Any, folder: Path, codebook_hash: str) -> None:
 def restore_label_head(model: Any, start: str, codebook_hash: str) -> None:
     """Load the label head beside the encoder `start` where it is for this codebook; else keep the
     new one, and report it on stderr."""
-    folder = SHIPPED / start if (SHIPPED / start).is_dir() else Path(start)
-    if (folder / LABEL_HEAD).is_file():
-        with safe_open(folder / LABEL_HEAD, "pt") as file:
+    path = find_shipped(Path(start)) / LABEL_HEAD
+    if path.is_file():
+        with safe_open(path, "pt") as file:
             head_codebook_hash = file.metadata()["codebook"]
-        state = load_file(folder / LABEL_HEAD)
+        state = load_file(path)
         if head_codebook_hash == codebook_hash and state["labels"].shape == model.labels.shape:
             model.load_state_dict(state, strict=False)
             return
@@ -463,17 +464,13 @@ def load_pretraining(
     model = Wav2Vec2Pretraining(
         encoder.train().requires_grad_(True), contrast, convolutions, checkpoint.normalise
     )
-    reused = []
     for name in HEADS:
         head = getattr(model, name)
         trained_head = getattr(heads, name, None)
         if trained_head is not None and _list_shapes(head) == _list_shapes(trained_head):
             head.load_state_dict(trained_head.state_dict())
-            reused.append(name)
-    if is_main():
-        new = [name for name in HEADS if name not in reused]
-        fate = f"{', '.join(new)} made anew, for it has none that fit" if new else "kept"
-        tqdm.write(f"{checkpoint.name}, pre-training heads: {fate}", file=sys.stderr)
+        elif is_main():
+            tqdm.write(f"{checkpoint.name} has no {name} that fits; one was made", file=sys.stderr)
     return model
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from speechssl.errors import InputError
 from speechssl.options import (
     CHECKPOINTS,
     DEVICE,
@@ -25,7 +24,6 @@ from speechssl.options import (
     Count,
     Portion,
     Precision,
-    Range,
     Share,
     SnrOver,
     TrainingOptions,
@@ -40,7 +38,6 @@ from speechssl.options import (
 )
 from speechssl.units.options import BUDGET, STARTS
 
-CACHES = "decoded audio, targets and noise are cached beside it, also for other runs"
 Size = Literal["small", "base", "large"]
 SIZE = "size of the model; sets the defaults of the training options"
 OF_SIZE: Any = None
@@ -226,15 +223,22 @@ NEEDED = {  # an option -> options that mean nothing without it
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretraining:
-    """HuBERT and wav2vec 2.0 share these options."""
+class Run:
+    """Every training of encoders has these options."""
 
     source: Path = argument(f"{SOURCE}; from a prepared corpus its training passages are used")
     out: Path = argument(
-        f"folder for encoder/, the codebook of a HuBERT's targets, and checkpoints/; {CACHES}"
+        "folder for encoder/, the codebook of its targets or of its own units, and checkpoints/; "
+        "decoded audio, targets and noise are cached beside it, also for other runs"
     )
     recordings: Count | None = option(None, "use only N recordings, drawn at random by --seed")
     device: str = option("auto", DEVICE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretraining(Run):
+    """HuBERT and wav2vec 2.0 share these options."""
+
     masks: Masks = group(Masks(), "masks and batches")
     convolutions: Convolutions = group(Convolutions(), "masks and batches")
     batches: Batches = group(Batches(), "masks and batches")
@@ -387,11 +391,10 @@ class Codes:
         256, "width of the space in which frames are compared with the codebook"
     )
     temperature: Amount = option(0.1, "temperature of the softmax over the codes")
-    # e^(1 / epsilon) is beyond float32 from 0.0113 down, and training NaN
-    epsilon: Annotated[float, Range(0.0125)] = option(
-        0.02, "smoothness of the balanced codes (Sinkhorn's algorithm)"
-    )
-    iterations: Count = option(3, "iterations of Sinkhorn's algorithm")
+    # of Sinkhorn's algorithm: smoothness of the balanced codes. e^(1 / epsilon) is beyond float32
+    # from 0.0113 down, and training NaN.
+    epsilon: float = 0.02
+    iterations: int = 3
 
 
 @dataclass(frozen=True)
@@ -421,7 +424,7 @@ class PseudoLabels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spin:
+class Spin(Run):
     """Spin and R-Spin: give the frames of an utterance the same codes when another speaker says it,
     or when it is noisy
 
@@ -446,16 +449,10 @@ class Spin:
         --crops 10 --crop-seconds 4 --learning-rate 6e-4 --warmup-steps 60 --steps 350
     """
 
-    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
-    out: Path = argument(
-        f"folder for encoder/, units.safetensors, labels.safetensors and checkpoints/; {CACHES}"
-    )
     start: str = option(MISSING, f"HuBERT or wav2vec 2.0 to start from: {CHECKPOINTS}")
     trained_layers: Whole = option(
         2, "layers that are trained, up to the one that is clustered; 0: the whole encoder"
     )
-    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
-    device: str = option("auto", DEVICE)
     learned: Codes = group(Codes(), "codebook")
     # 256 s a batch of crops of 272,000 samples, rounded to what processes can divide
     batches: Batches = group(Batches(crops=16, crop_seconds=17.0), "versions")
@@ -482,7 +479,7 @@ class Spin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phones:
+class Phones(Run):
     """let a recogniser of phones hear in distorted speech what it hears in clean speech
 
     hama, which was trained on recordings of people (needs speechssl[hama]), teaches itself, as
@@ -496,11 +493,7 @@ class Phones:
       speechssl units extract recordings/ exp/phones/encoder exp/phones/units.safetensors exp/units
     """
 
-    source: Path = argument(f"{SOURCE}; of a prepared corpus its training passages")
-    out: Path = argument(f"folder for encoder/, units.safetensors and checkpoints/; {CACHES}")
     start: str = option("hama", "hama, or the encoder of such a training")
-    recordings: Count | None = option(None, "only N recordings, drawn at random by --seed")
-    device: str = option("auto", DEVICE)
     batches: Batches = group(Batches(crops=16, crop_seconds=6.0), "crops")
     distortion: Distortion = group(
         Distortion(distort="m+g+r+v+b", snr_range=(-5.0, 20.0), distorted=(0.8,)),
@@ -512,7 +505,3 @@ class Phones:
         "training",
         without=("bf16",),
     )
-
-    def __post_init__(self) -> None:
-        if self.distortion.distort is None:
-            raise InputError("without a distortion there is nothing to learn; leave out --distort")

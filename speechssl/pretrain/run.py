@@ -37,11 +37,12 @@ from speechssl.pretrain.data import (
     Cropper,
     LabelledAudio,
     TrainingData,
-    check_crops,
     check_lengths,
+    count_shortest_crop,
     fit_targets,
     list_training_data,
     pack_audio,
+    report_short,
     write_targets,
 )
 from speechssl.pretrain.model import (
@@ -351,8 +352,11 @@ class PretrainingRun:
 
     def pack_crops(self, grid: FrameGrid) -> Path:
         """Pack the audio, once. Raises InputError where no recording is as long as a crop."""
+        frames = round(self.options.batches.crop_seconds * grid.frame_rate)
+        shortest = count_shortest_crop(frames, grid.frame_rate)
+        check_lengths(self.data.recordings, grid, shortest)
         packed = pack_audio(self.data, self.options.out)
-        check_crops(packed, grid, self.options.batches.crop_seconds)
+        report_short(packed, grid, shortest)
         return packed
 
     def load_unlabelled(self, grid: FrameGrid) -> LabelledAudio:
@@ -410,7 +414,6 @@ def prepare_run(o: Options, reference: bool = False, **further_inputs: Any) -> P
     """
     check_share(o.batches.crops)
     data = list_training_data(o.source, o.recordings, reference, o.training.seed)
-    check_lengths(data.recordings, o.batches.crop_seconds)
     distort = make_distortions(o.distortion, o.training.seed, o.out)
     return PretrainingRun(o, data, distort, further_inputs)
 

@@ -124,7 +124,6 @@ def test_weights_that_are_not_those_of_the_card_are_refused(student_folder, tmp_
     refused("is not the file that its card describes", load_encoder, folder)
 
 
-def test_another_encoder_and_clean_speech_alone_are_refused(recordings, tmp_path):
+def test_another_encoder_is_refused(recordings, tmp_path):
     o = make_options(recordings, tmp_path, start="people-en/encoder")
     refused("start from hama", train_phones, o)
-    refused("--distort", make_options, recordings, tmp_path, distortion=Distortion())
