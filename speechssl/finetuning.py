@@ -191,14 +191,12 @@ def _sum_layers(encoder: Any, inputs: Any, output: Any) -> Any:
 
 
 def _add_lora(encoder: nn.Module) -> None:
-    """Add low-rank matrices to those of queries and values, by peft, unless they are there or the
-    encoder has none."""
+    """Add low-rank matrices to those of queries and values, by peft, unless the encoder has
+    none."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise MissingExtra("--trained lora", "peft") from error
-    if any(hasattr(module, "lora_A") for module in encoder.modules()):
-        return
     targets = rf"(.*\.)?{_QUERY_VALUE}"
     config = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=targets)
     with suppress(ValueError):  # peft's for a pattern that no module has

@@ -242,10 +242,7 @@ class StepBatches(Dataset[Batch]):
         step, process = divmod(item, self.processes)
         share = {}
         for name, value in self.make(step).items():
-            if value.ndim:
-                check_share(len(value))
-                value = value[process :: self.processes]
-            share[name] = value
+            share[name] = value[process :: self.processes] if value.ndim else value
         return share
 
 
@@ -290,11 +287,6 @@ class _Trainer(Trainer):
         self.watch.report(outputs)
         # Trainer divides the loss by the number of accumulated batches
         return (outputs["loss"], outputs) if return_outputs else outputs["loss"]
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss, or 0 where it is not finite: Trainer's own sum would stay NaN. That sum
-        is only used for the summary at the end."""
-        return torch.nan_to_num(super().training_step(*args, **kwargs), 0.0, 0.0, 0.0)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Evaluate by `Evaluation.score`, in the place of Trainer's loop over batches. Training
@@ -457,7 +449,6 @@ def _make_arguments(watch: Watch) -> TrainingArguments:
         metric_for_best_model=f"eval_{evaluation.metric}" if evaluation else None,
         greater_is_better=not evaluation.lower if evaluation else None,
         logging_steps=options.log_every,
-        logging_nan_inf_filter=False,
         report_to=[name for name in options.report_to if name != "tensorboard"],
         remove_unused_columns=False,
         dataloader_num_workers=workers,

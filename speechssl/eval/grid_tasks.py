@@ -204,8 +204,9 @@ def train_classifier(
         every=100,
         patience=8,
     )
-    loader = CachedLoader(data, folder, task.pooled, task.wants_waves)
-    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_LEARNING_RATES)
+    run = HeadRun(
+        task, CachedLoader(task, folder), settings, o.seed, out, rates=HEAD_LEARNING_RATES
+    )
     (head,) = train_heads([run], describe_encoder(encoder))
     return head
 

@@ -156,7 +156,7 @@ def train_parts(encoder: Benchmarked, plan: Plan) -> Heads:
         seed_runs = [replace(run, seed=seed, folder=run.folder / f"seed-{seed}") for run in runs]
         tuned = train_heads(seed_runs, encoder.card, o.sets.workers)
         for part, run, head in zip(parts, seed_runs, tuned, strict=True):
-            default = load_head(run.folder, run.task, encoder.card, "default")
+            default = load_head(run.folder, run.task, "default")
             heads[part.label][seed, "tuned"] = tune_decoding(encoder, plan, run, head)
             heads[part.label][seed, "default"] = tune_decoding(encoder, plan, run, default)
         if seed == o.seed[0]:

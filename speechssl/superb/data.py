@@ -16,7 +16,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from speechssl.artifacts import hash_json
-from speechssl.audio import read_audio, read_duration
+from speechssl.audio import read_audio
 from speechssl.data.recordings import Recording
 from speechssl.data.superb import Utterance, UtteranceSet, group_recordings
 from speechssl.encoders.encoder import SpeechEncoder
@@ -184,9 +183,8 @@ def cache_states(
 ) -> FeatureStore:
     """Compute (once) the hidden states of all recordings; errors are those of `store_features`.
     pooled: keep the mean over time instead of every frame."""
-    files = []  # id, name and size, which identify the audio of a recording
-    for r in recordings:
-        files.append((r.id, r.path.name, r.path.stat().st_size if r.path.is_file() else 0))
+    # id, name and size, which identify the audio of a recording
+    files = [(r.id, r.path.name, r.path.stat().st_size) for r in recordings]
     made_from = {
         "encoder": describe_encoder(encoder),
         "recordings": hash_json(files),
@@ -227,25 +225,18 @@ def describe_encoder(encoder: SpeechEncoder) -> dict[str, Any]:
 
 
 def estimate_bytes(encoder: SpeechEncoder, recordings: Sequence[Recording], pooled: bool) -> int:
-    """Estimate the bytes of the hidden states of these recordings; those that cannot be opened
-    count nothing."""
+    """Estimate the bytes of the hidden states of these recordings."""
     row = (encoder.layers + 1) * encoder.width
     if pooled:
         return 4 * row * len(recordings)
-    frames = 0
-    for recording in recordings:
-        with suppress(InputError):
-            seconds = recording.seconds or read_duration(recording.path)
-            frames += encoder.grid.count_frames(encoder.grid.find_sample(seconds))
-    return 2 * row * frames
+    samples = [encoder.grid.find_sample(recording.seconds or 0) for recording in recordings]
+    return 2 * row * sum(map(encoder.grid.count_frames, samples))
 
 
 def list_split_recordings(data: UtteranceSet, splits: Sequence[str]) -> list[Recording]:
     """List the recordings of these splits."""
-    recordings = []
-    for split in splits:
-        recordings += [Recording(u.id, data.path(u), u.seconds) for u in data.splits[split]]
-    return recordings
+    utterances = [u for split in splits for u in data.splits[split]]
+    return [Recording(u.id, data.path(u), u.seconds) for u in utterances]
 
 
 @dataclass
@@ -266,8 +257,7 @@ class FeatureCache:
         """Make a task's loader, with the encoder in the loop where the states do not fit."""
         if self.load_states(task.data, splits, task.pooled) is None:
             return self.make_online_loader(task)
-        folder = self.name_folder(task.data, splits, task.pooled)
-        return CachedLoader(task.data, folder, task.pooled, task.wants_waves)
+        return CachedLoader(task, self.name_folder(task.data, splits, task.pooled))
 
     def make_online_loader(self, task: Task) -> OnlineLoader:
         """Make the loader with the encoder in the loop."""
@@ -327,10 +317,8 @@ class Loader(Protocol):
 class CachedLoader:
     """This loader reads hidden states from the folder of `cache_states`."""
 
-    data: UtteranceSet
+    task: Task
     folder: Path
-    pooled: bool
-    wants_waves: bool
 
     @cached_property
     def states(self) -> FeatureStore:
@@ -352,11 +340,10 @@ class CachedLoader:
     def make_batch(self, utterances: Sequence[Utterance]) -> Batch:
         """Make a batch. Raises KeyError for an utterance that is not usable."""
         waves: tuple[np.ndarray, ...] = ()
-        if self.wants_waves:
-            waves = tuple(read_audio(self.data.path(u)) for u in utterances)
-        if self.pooled:
-            return stack_means(utterances, [self.means[u.id] for u in utterances], waves)
-        return pad_batch(utterances, [self.states[u.id].float() for u in utterances], waves)
+        if self.task.wants_waves:
+            waves = tuple(read_audio(self.task.data.path(u)) for u in utterances)
+        states = self.means if self.task.pooled else self.states
+        return pad_batch(utterances, [states[u.id].float() for u in utterances], waves)
 
 
 @dataclass(frozen=True)
@@ -397,21 +384,17 @@ class OnlineLoader:
         if not usable:
             return None
         waves, states = zip(*filter(None, encoded), strict=True)
-        stack = stack_means if task.pooled else pad_batch
-        return stack(usable, states, waves if task.wants_waves else ())
-
-
-def stack_means(
-    utterances: Sequence[Utterance], means: Sequence[Tensor], waves: tuple[np.ndarray, ...]
-) -> Batch:
-    """Make a batch of B means over time (S, D) float32."""
-    return Batch(tuple(utterances), torch.stack(list(means)), torch.ones(len(means)).long(), waves)
+        return pad_batch(usable, states, waves if task.wants_waves else ())
 
 
 def pad_batch(
     utterances: Sequence[Utterance], states: Sequence[Tensor], waves: tuple[np.ndarray, ...]
 ) -> Batch:
-    """Make a batch of B states (T, S, D) float32, with zeros beyond their lengths."""
+    """Make a batch of B states (T, S, D) float32, with zeros beyond their lengths; or of means over
+    time (S, D), whose lengths are 1."""
+    if states[0].ndim == 2:
+        lengths = torch.ones(len(states), dtype=torch.long)
+        return Batch(tuple(utterances), torch.stack(list(states)), lengths, waves)
     padded = pad_sequence(list(states), batch_first=True).transpose(1, 2)
     return Batch(tuple(utterances), padded, torch.tensor([len(s) for s in states]), waves)
 

@@ -29,7 +29,7 @@ from speechssl.artifacts import write_json, write_text
 from speechssl.data.audio_snips import VOICES as SNIPS_VOICES
 from speechssl.encoders.export import convert
 from speechssl.encoders.load import load_checkpoint
-from speechssl.errors import InputError, list_packages
+from speechssl.errors import list_packages
 from speechssl.superb.data import HeadSettings
 from speechssl.superb.options import SuperbExport
 from speechssl.superb.tasks import TASKS
@@ -46,15 +46,9 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
     The encoder is checked as `convert` checks it: the same weights to the bit, every layer within
     1e-5. Where the folder has the same weights already, only missing files are written: a script
     that was changed stays as it is.
-    Raises InputError where the encoder has no weights to export or cannot be loaded, and where
-    `out` is a folder of something else.
+    Raises InputError where the encoder has no weights to export or cannot be loaded.
     """
     out = o.out
-    if out.exists() and any(out.iterdir()) and not (out / "encoder").is_dir():
-        raise InputError(
-            f"{out} already exists and is not an export of an encoder; choose "
-            "another folder or delete it"
-        )
     converted = convert(o.encoder, out / "encoder", "huggingface")
     config: Any = load_checkpoint(out / "encoder").model.config
     hop = math.prod(config.conv_stride)

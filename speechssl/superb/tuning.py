@@ -245,17 +245,11 @@ class TuningTrainer(Trainer):
         """Read and distort in threads. keys: decide each distortion together with its seed."""
 
         def read_one(utterance: Utterance, key: Any) -> tuple[Tensor, int]:
-            path = self.run.task.data.path(utterance)
-            samples = read_audio(path)
+            samples = read_audio(self.run.task.data.path(utterance))
             domain = 0
             if distort:
                 samples, domain = distort.apply(samples, key, progress)
-            try:
-                return self.loader.encoder.wave(samples), domain
-            except ValueError as error:
-                raise InputError(
-                    f"{path} cannot be trained on ({error}); correct it or remove its line"
-                ) from error
+            return self.loader.encoder.wave(samples), domain
 
         pairs = zip(utterances, keys, strict=True)
         return Waves(utterances, [self.loader.pool.submit(read_one, *pair) for pair in pairs])

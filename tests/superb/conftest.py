@@ -27,5 +27,5 @@ def keywords(labelled, encoder, tmp_path_factory):
     """Return the task KS on low and high tones, and the loader of its cached means."""
     data, features = load_labelled(labelled()), tmp_path_factory.mktemp("ks") / "features"
     cache_states(encoder, list_split_recordings(data, TRAINING), features, pooled=True)
-    loader = CachedLoader(data, features, pooled=True, wants_waves=False)
-    return Classification("ks", data, encoder.grid), loader
+    task = Classification("ks", data, encoder.grid)
+    return task, CachedLoader(task, features)

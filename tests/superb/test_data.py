@@ -33,8 +33,8 @@ def data(labelled):
 @pytest.mark.parametrize("pooled", [True, False])
 def test_the_cache_gives_the_batch_of_the_encoder(data, encoder, tmp_path, pooled):
     cache_states(encoder, list_split_recordings(data, TRAINING), tmp_path / "f", pooled)
-    cached = CachedLoader(data, tmp_path / "f", pooled, wants_waves=True)
     task = SimpleNamespace(data=data, pooled=pooled, wants_waves=True)
+    cached = CachedLoader(task, tmp_path / "f")
     online = OnlineLoader(encoder, read_audio, task, ThisThread())
     assert cached.shape == (3, 32)  # hidden states and their width
     assert online.shape == (3, 32)

@@ -12,8 +12,6 @@ from speechssl.encoders.load import load_encoder
 from speechssl.superb.export import RUNNER_TASKS, export_encoder
 from speechssl.superb.options import SuperbExport
 
-from ..files import refused
-
 
 @pytest.fixture(scope="module")
 def exported(hubert_folder, tmp_path_factory):
@@ -62,9 +60,3 @@ def test_both_upstreams_give_our_states(exported, s3prl):
             states, _ = upstream(wave[None], torch.tensor([len(wave)]))
         layers = [layer[0, : expected.shape[1]] for layer in states]
         assert max(measure_errors(layers, list(expected))) <= 1e-5
-
-
-def test_a_folder_of_something_else_is_refused(hubert_folder, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    o = SuperbExport(encoder=str(hubert_folder("layer")), out=tmp_path)
-    refused("is not an export of an encoder", export_encoder, o)

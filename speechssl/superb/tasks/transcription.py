@@ -86,8 +86,6 @@ class SpecAugment:
 
 def _draw_masks(size: int, count: int, limit: int) -> Tensor:
     """Draw `count` masks narrower than `limit`; return (size,) bool, true where hidden."""
-    if count == 0:
-        return torch.zeros(size, dtype=torch.bool)
     widths = torch.randint(0, limit, (count, 1))
     starts = torch.randint(0, max(1, size - int(widths.max())), (count, 1))
     positions = torch.arange(size)

@@ -299,14 +299,12 @@ def estimate_verification_intervals(
     speakers and weights trials (`stats.draw_weights`). drawn: the name of the drawn units.
     """
     groups = len({*first, *second})
-    order = np.argsort(-scores, kind="stable")
-    ranked, right = scores[order], same[order]
-    pairs = [tuple(dict.fromkeys((first[i], second[i]))) for i in order]
+    pairs = [tuple(dict.fromkeys(pair)) for pair in zip(first, second, strict=True)]
     eers, costs = [np.zeros(0)], [np.zeros(0)]
     for weights in draw_weights(pairs, [*first, *second], 0, resamples):
         # leaves out resamples without trials of both kinds
-        weights = weights[(weights * right).any(1) & (weights * ~right).any(1)]
-        curve = ErrorCurve.from_scores(ranked, right, weights)
+        weights = weights[(weights * same).any(1) & (weights * ~same).any(1)]
+        curve = ErrorCurve.from_scores(scores, same, weights)
         eers.append(curve.eer)
         costs.append(curve.min_dcf)
     curve = ErrorCurve.from_scores(scores, same)

@@ -342,7 +342,7 @@ def test_a_single_recording_is_masked_as_by_s3prl(s3prl, options, frames, width)
 def test_each_recording_has_masks_of_its_own_over_its_real_frames():
     torch.manual_seed(0)
     features, lengths = torch.ones(40, 500, 64), torch.tensor([60, 500] * 20)
-    masked = SpecAugment(frequency_masks=0)(features, lengths)
+    masked = SpecAugment(frequency_width=1)(features, lengths)
     for recording, n in zip(masked, lengths, strict=True):
         assert (recording[n:] == 0).all()
     is_masked = masked[::2, :60, 0] == 0  # (20, 60), of the short recordings
