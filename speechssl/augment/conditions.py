@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -293,17 +293,17 @@ class Distorter:
     def draw(self, step: Condition, utterance_id: str, n: int) -> DrawnNoise:
         """Draw the noise (n,) of a step, or its impulse response (M,), with the recordings that it
         is taken from. The noise is empty for a step that needs neither."""
-        rng_of = partial(signal.make_generator, self.seed)
+        rng = signal.make_generator(self.seed, step.name, utterance_id)
         match step.name:
             case "noise":
                 return self._open_bank(step.kind).draw(utterance_id, n)
             case "reverb":
-                return DrawnNoise(signal.draw_impulse(rng_of("reverb", utterance_id), *step.values))
+                return DrawnNoise(signal.draw_impulse(rng, *step.values))
             case "rooms":
-                return DrawnNoise(signal.draw_room(rng_of("rooms", utterance_id)))
+                return DrawnNoise(signal.draw_room(rng))
             case "rir":
                 files = self._list_files(step)
-                file = files[int(rng_of("rir", utterance_id).integers(len(files)))]
+                file = files[int(rng.integers(len(files)))]
                 return DrawnNoise(read_cached(file), (Piece(file, 0),))
         return DrawnNoise(np.zeros(0))
 

@@ -156,7 +156,7 @@ class NoiseBank:
         if self.kind == "musan" and rng.random() >= 2 / 3:
             talkers = int(rng.integers(*TALKERS_RANGE, endpoint=True))
             return _choose_voices(self.voices, talkers, rng)
-        return [self.files[int(rng.integers(len(self.files)))]] if self.files else []
+        return [self.files[rng.integers(len(self.files))]] if self.files else []
 
     @property
     def sources(self) -> list[tuple[str, int]]:

@@ -56,12 +56,12 @@ def generate_clip(families: Sequence[Family], rng: Generator, n: int) -> np.ndar
     return to_int16(np.clip(CLIP_RMS * normalise(compressed), -1, 1))
 
 
-def generate_clips(seed: int, count: int = CLIPS, seconds: float = SECONDS) -> Iterator[np.ndarray]:
+def generate_clips(seed: int) -> Iterator[np.ndarray]:
     """Generate the stand-in for MUSAN: clips (n,) int16, each of which depends on the seed and its
     number alone."""
-    n = round(seconds * SAMPLE_RATE)
-    for number in range(count):
-        yield generate_clip(SEEN, make_generator(seed, "stand-in", str(number)), n)
+    for number in range(CLIPS):
+        rng = make_generator(seed, "stand-in", str(number))
+        yield generate_clip(SEEN, rng, round(SECONDS * SAMPLE_RATE))
 
 
 # ---- helpers of the families
@@ -357,7 +357,7 @@ def make_crackle(n: int, rng: Generator) -> np.ndarray:
 def make_beeps(n: int, rng: Generator) -> np.ndarray:
     """Generate the sound (n,) of alarms, timers, telephones: tones of a fixed pitch in a fixed
     pattern."""
-    tones = draw_pitch(rng, 300, 4000, rng.integers(1, 4))
+    tones = draw_pitch(rng, 300, 4000, int(rng.integers(1, 4)))
     step = draw_length(rng, 0.05, 0.6)
     pattern = rng.integers(-1, len(tones), rng.integers(2, 9))  # -1: a rest
     pattern[0] = 0
@@ -379,10 +379,10 @@ def make_music(n: int, rng: Generator) -> np.ndarray:
     total = np.zeros(n + 4 * beat)
     for start in range(0, n, beat):
         if start % (4 * beat):  # a note of the melody
-            degrees = [int(rng.integers(7)) + 7]
+            degrees = np.array([rng.integers(7) + 7])
             length = beat
         else:  # a chord, which lasts for the bar
-            degrees = (rng.integers(7) + np.array([0, 2, 4])).tolist()
+            degrees = rng.integers(7) + np.array([0, 2, 4])
             length = 4 * beat
         if rng.random() >= 0.85:  # a rest
             continue
@@ -558,8 +558,8 @@ def make_rotor(n: int, rng: Generator) -> np.ndarray:
     air = tilt_noise(n, rng, rng.uniform(-3, 3), 4, (800, 7000))
     distance = to_gain(5 * wander(n, rng, 0.2))
     share = rng.uniform(0.05, 0.6)
-    delay = int(rng.integers(2000))
-    return blend(low * blade, share, air * np.roll(blade, delay)) * distance
+    delayed = np.roll(blade, rng.integers(2000))
+    return blend(low * blade, share, air * delayed) * distance
 
 
 def make_sawing(n: int, rng: Generator) -> np.ndarray:

@@ -66,7 +66,7 @@ class Library:
         shorter. A pause is drawn again, up to seven times."""
         crop = np.zeros(n, np.float32)
         for _ in range(8):
-            number = int(rng.integers(len(self.edges) - 1))
+            number = rng.integers(len(self.edges) - 1)
             clip = self.samples[self.edges[number] : self.edges[number + 1]]
             crop = np.asarray(signal.fit_length(clip, n, rng), np.float32) / np.float32(32768)
             if float(np.dot(crop, crop)) > (QUIET**2) * n:
@@ -120,7 +120,7 @@ def _decode_parts(files: Sequence[Path], name: str, seed: int, longest: float) -
             continue
         # the word "stretch" is part of the seed
         rng = signal.make_generator(seed, "stretch", path.name)
-        start = int(rng.integers(max(len(samples) - size, 0) + 1))
+        start = rng.integers(max(len(samples) - size, 0) + 1)
         parts.append(samples[start : start + size])
         left -= len(parts[-1])
     if not parts:
@@ -207,7 +207,7 @@ def reject_band(samples: np.ndarray, rng: Generator) -> np.ndarray:
 
 def apply_codec(samples: np.ndarray, rng: Generator) -> np.ndarray:
     """Send speech (N,) through MP3 or Opus at a bit rate that is low enough to be audible."""
-    name = ("mp3", "opus")[int(rng.integers(2))]
+    name = ("mp3", "opus")[rng.integers(2)]
     kbps = float(np.exp(rng.uniform(*np.log(KBPS))))
     return signal.apply_codec(samples, name, max(kbps, signal.get_bit_rates(name)[0]))
 
@@ -315,8 +315,8 @@ class TrainingDistortions:
         high = _interpolate(self.snr[1], self.snr_end[1], progress)
         snr_db = low + rng.random() * (high - low)
         if rng.random() < self.change_share:
-            number = int(rng.integers(len(self.changes_before_noise)))
-            samples = self.changes_before_noise[number](samples, rng)
+            change = self.changes_before_noise[rng.integers(len(self.changes_before_noise))]
+            samples = change(samples, rng)
         noise = kind.noise(len(samples), rng)
         noise_level = signal.measure_rms_level(noise)
         if not np.isfinite(noise_level):  # the noise is silent

@@ -191,7 +191,7 @@ def read_packed_lengths(packed: Path) -> list[int]:
 
 
 def fit_targets(
-    recordings: Sequence[TrainingRecording], features: Features, targets: Targets, seed: int = 0
+    recordings: Sequence[TrainingRecording], features: Features, targets: Targets, seed: int
 ) -> Codebook:
     """Fit k-means to the features of recordings that are sampled by the seed, as HuBERT does on
     10 % of them (arXiv 2106.07447, section IV-A). `targets.budget` of their frames are used, where

@@ -528,15 +528,12 @@ class ReverseGradient(torch.autograd.Function):
 
 
 class DomainAdversary(nn.Module):
-    """An adversary classifies the domain from the mean over time of a layer, by one hidden layer,
-    and gives the encoder its part of the loss.
+    """An adversary classifies the domain from the mean over time of the last layer, by one hidden
+    layer, and gives the encoder its part of the loss. width: of the last layer."""
 
-    layer: index of the encoder's layer in the list that `forward` gets; width: of that layer.
-    """
-
-    def __init__(self, width: int, domains: int, adversary: Adversary, layer: int = -1) -> None:
+    def __init__(self, width: int, domains: int, adversary: Adversary) -> None:
         super().__init__()
-        self.adversary, self.layer = adversary, layer
+        self.adversary = adversary
         hidden = adversary.domain_adversary_width
         classes = 2 if adversary.domain_adversary == "binary" else domains
         self.classifier = nn.Sequential(
@@ -556,7 +553,7 @@ class DomainAdversary(nn.Module):
         if self.adversary.domain_adversary_schedule == "ganin":
             # Ganin et al., section 5.2.2
             weight = weight * (2 / (1 + torch.exp(-10 * batch["progress"])) - 1)
-        features = layers[self.layer].mean(1).float()
+        features = layers[-1].mean(1).float()
         sign: Tensor | float = 1.0
         if self.adversary.domain_adversary_mode == "reversal":
             logits = self.classifier(ReverseGradient.apply(features, weight))

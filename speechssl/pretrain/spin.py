@@ -102,7 +102,7 @@ class SpinPretraining(nn.Module):
     """Spin adds to an encoder the projection of one of its layers, a codebook, and a classifier
     of pseudo-labels. clusters: the number of classes; 0 for no classifier."""
 
-    def __init__(self, encoder: nn.Module, o: Spin, clusters: int = 0) -> None:
+    def __init__(self, encoder: nn.Module, o: Spin, clusters: int) -> None:
         super().__init__()
         config: Any = encoder.config
         self.encoder, self.o = encoder, o

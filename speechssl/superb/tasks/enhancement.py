@@ -86,18 +86,12 @@ class Masker(nn.Module):
     """The head is a weighted sum, BiLSTMs, dropout, and a linear layer with a sigmoid for each of M
     sources.
 
-    It is s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`); the default
-    sizes are the published ones. hidden: width of each direction.
+    It is s3prl's `SepRNN` (`downstream/{enhancement_stft2,separation_stft2}/model.py`). hidden:
+    width of each direction.
     """
 
     def __init__(
-        self,
-        states: int,
-        width: int,
-        bins: int,
-        sources: int,
-        hidden: int = 256,
-        layers: int = 3,
+        self, states: int, width: int, bins: int, sources: int, hidden: int, layers: int
     ) -> None:
         super().__init__()
         self.featurizer = Featurizer(states)
@@ -107,7 +101,7 @@ class Masker(nn.Module):
         self.dropout = nn.Dropout(DROPOUT)
         self.outputs = nn.ModuleList(nn.Linear(2 * hidden, bins) for _ in range(sources))
 
-    def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int = 1) -> Tensor:
+    def forward(self, states: Tensor, lengths: Tensor, frames: Tensor, repeat: int) -> Tensor:
         """Return masks (B, M, F, K) within 0 and 1, which mean nothing beyond a recording's frames.
 
         states: (B, S, T, D); lengths: (B,) real frames among the T; frames: (B,) real frames of the

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from scipy.stats import norm
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, relu
@@ -79,7 +78,7 @@ class XVector(nn.Module):
         """Return embeddings (B, E), compared by their cosine. states: (B, S, T, D); lengths: (B,)
         real frames, at least 1."""
         frames = self.projection(self.featurizer(states))
-        frames, lengths = repeat_short(frames, lengths.to(states.device), SHORTEST)
+        frames, lengths = repeat_short(frames, lengths.to(states.device))
         hidden = frames.transpose(1, 2)
         for layer in self.layers:
             hidden = relu(layer(hidden))
@@ -93,17 +92,17 @@ class XVector(nn.Module):
         return cross_entropy(SCALE * (cosines - MARGIN * right), speakers)
 
 
-def repeat_short(frames: Tensor, lengths: Tensor, shortest: int) -> tuple[Tensor, Tensor]:
-    """Repeat the recordings among frames (B, T, E) that have fewer than `shortest` frames from
-    their beginning until they have as many; return all with their (B,) lengths."""
-    if not (lengths < shortest).any():
+def repeat_short(frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Repeat the recordings among frames (B, T, E) that have fewer than SHORTEST frames from their
+    beginning until they have as many; return all with their (B,) lengths."""
+    if not (lengths < SHORTEST).any():
         return frames, lengths
-    positions = torch.arange(max(frames.shape[1], shortest), device=frames.device)
+    positions = torch.arange(max(frames.shape[1], SHORTEST), device=frames.device)
     repeating = positions % lengths[:, None]
     unchanged = positions.clamp(max=frames.shape[1] - 1)
-    sources = torch.where(lengths[:, None] < shortest, repeating, unchanged)
+    sources = torch.where(lengths[:, None] < SHORTEST, repeating, unchanged)
     repeated = frames.gather(1, sources[..., None].expand(-1, -1, frames.shape[2]))
-    return repeated, lengths.clamp(min=shortest)
+    return repeated, lengths.clamp(min=SHORTEST)
 
 
 def pool_statistics(frames: Tensor, lengths: Tensor) -> Tensor:
@@ -220,19 +219,17 @@ class ErrorCurve:
 
     @classmethod
     def from_scores(
-        cls, scores: ArrayLike, same: ArrayLike, weights: ArrayLike | None = None
+        cls, scores: np.ndarray, same: np.ndarray, weights: np.ndarray | None = None
     ) -> ErrorCurve:
         """Make one curve, or one for each row of weights.
 
         scores: (N,), higher where one person is likelier. same: (N,) whether one person speaks in
         both. weights: (..., N), counts of trials, above 0 for some trials of each kind.
         """
-        scores = np.asarray(scores, np.float64)
-        same = np.asarray(same, bool)
         order = np.argsort(-scores, kind="stable")
         scores, same = scores[order], same[order]
         # One sort serves all resamples: a trial that was drawn twice has weight 2.
-        weights = np.ones(len(scores)) if weights is None else np.asarray(weights)[..., order]
+        weights = np.ones(len(scores)) if weights is None else weights[..., order]
         # equal scores are accepted together
         ends = np.flatnonzero(np.r_[scores[1:] != scores[:-1], True])
         return cls(
