@@ -150,7 +150,7 @@ class HeadTask(GridTask):
         self.items = [Item(u.id, data.path(u)) for u in self.utterances]
         self.card = {
             "task": data.task,
-            "weights": head.weights_hash,
+            "weights": head.card["weights"]["tuned"],
             "classes": data.classes,
             "encoder": describe_encoder(encoder),
             "data": data.hash,

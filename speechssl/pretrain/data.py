@@ -252,7 +252,7 @@ def write_targets(
 
     items = list(zip(recordings, read_packed_lengths(packed), strict=True))
     labels = list(_map_in_threads(label, items, "targets"))
-    report_set_aside(dict(sorted(failed.items())), "targets")
+    report_set_aside(failed, "targets")
     _save_array(out / "labels.npy", np.concatenate(labels))
     _save_array(out / "bounds.npy", np.cumsum([0, *map(len, labels)]))
     facts = {

@@ -87,13 +87,11 @@ def export_encoder(o: SuperbExport) -> dict[str, Any]:
 def render_templates(card: Mapping[str, Any]) -> dict[str, str]:
     """Render run.sh and README.md. card: the card of the folder."""
     variables = {
+        "card": card,
+        "native": next(iter(card["upstreams"][1:]), None),
         "tasks": RUNNER_TASKS,
         "names": "|".join(task.name for task in RUNNER_TASKS),
-        "name": card["made_from"]["name"],
-        "hash": card["made_from"]["hash"],
-        "encoder": card["encoder"],
         "packages": " ".join(f"'{package}'" for package in list_packages("s3prl")),
-        "native": next(iter(card["upstreams"][1:]), None),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),

@@ -376,14 +376,8 @@ class TrainedHead:
     task: Task
     head: nn.Module
     card: Mapping[str, Any]
-    which: str = "tuned"  # a key of HEADS
     # the encoder that was trained with it; None where the encoder was frozen
-    upstream: Path | None = None
-
-    @property
-    def weights_hash(self) -> str:
-        """Return the hash of its weights."""
-        return str(self.card["weights"][self.which])
+    upstream: Path | None
 
 
 def train_heads(
@@ -488,4 +482,4 @@ def load_head(folder: Path, task: Task, which: str = "tuned") -> TrainedHead:
         head = task.build(card["states"], card["width"])
     head.load_state_dict(load_file(folder / HEADS[which]))
     upstream = folder / card["upstreams"][which] if card["upstreams"] else None
-    return TrainedHead(task, head.eval(), card, which, upstream)
+    return TrainedHead(task, head.eval(), card, upstream)
