@@ -111,11 +111,9 @@ class SpinPretraining(nn.Module):
         self.codebook = nn.Parameter(torch.randn(o.learned.codes, o.learned.projection))
         self.classify = nn.Linear(config.hidden_size, clusters) if clusters else None
         blocks: Any = encoder.encoder
-        trains_all = o.trained_layers == 0
-        encoder.requires_grad_(trains_all)
-        if not trains_all:
-            for block in blocks.layers[max(self.layer - o.trained_layers, 0) : self.layer]:
-                block.requires_grad_(True)
+        encoder.requires_grad_(o.trained_layers == 0)  # then the whole encoder is trained
+        for block in blocks.layers[max(self.layer - o.trained_layers, 0) : self.layer]:
+            block.requires_grad_(True)
         # Nothing above the layer gets a gradient: several processes would wait for one in vain.
         for block in blocks.layers[self.layer :]:
             block.requires_grad_(False)

@@ -207,10 +207,8 @@ class Trainer:
     def update(self, prepared: Any, step: int) -> bool:
         """Make one step of the optimiser, and return whether loss and gradient were finite; the
         weights stay as they are where they were not."""
-        # heads of pooled tasks draw no random numbers
-        if self.run.tuning or not self.run.task.pooled:
-            # far apart, so that steps of different seeds never share random numbers
-            torch.manual_seed(self.run.seed * 1_000_003 + step)
+        # far apart, so that steps of different seeds never share random numbers
+        torch.manual_seed(self.run.seed * 1_000_003 + step)
         self.models.train()
         loss = self.loss(prepared, step)
         self.optimiser.zero_grad()

@@ -35,8 +35,6 @@ def test_a_killed_run_comes_to_the_same_head(run, tmp_path, dies_in, monkeypatch
         return head
 
     monkeypatch.setattr(Classification, "build", build_with_dropout)
-    # of pooled heads, which have no dropout, training does not seed torch's generator
-    monkeypatch.setattr(Classification, "pooled", False)
     state = torch.get_rng_state()
     expected = train.train_run(run)
     assert torch.equal(torch.get_rng_state(), state)
