@@ -204,9 +204,8 @@ def train_classifier(
         every=100,
         patience=8,
     )
-    run = HeadRun(
-        task, CachedLoader(task, folder), settings, o.seed, out, rates=HEAD_LEARNING_RATES
-    )
+    loader = CachedLoader(task, folder)
+    run = HeadRun(task, loader, settings, o.seed, out, rates=HEAD_LEARNING_RATES)
     (head,) = train_heads([run], describe_encoder(encoder))
     return head
 

@@ -597,10 +597,11 @@ def check_lengths(recordings: Sequence[TrainingRecording], grid: FrameGrid, shor
         if grid.count_frames(grid.find_sample(longest)) >= shortest:
             return
     if longest:
+        needed = grid.count_samples(shortest) / grid.sample_rate
         raise InputError(
-            f"no recording is as long as a crop of {shortest / grid.frame_rate:g} s, the shortest, "
-            f"and the longest lasts {longest:.1f} s; join them (python recipes/units/pack.py "
-            "packed.txt FOLDER, and train on packed.txt), or give a smaller --crop-seconds"
+            f"no recording is as long as the shortest crop, {needed:.3f} s, and the longest lasts "
+            f"{longest:.3f} s; join them (python recipes/units/pack.py packed.txt FOLDER, and "
+            "train on packed.txt), or give a smaller --crop-seconds"
         )
 
 

@@ -362,5 +362,6 @@ def test_recordings_that_are_all_too_short_are_refused_before_anything_is_made(t
     for name, seconds in (("a", 0.5), ("b", 0.9)):
         write_flac(tmp_path / f"{name}.flac", np.zeros(int(seconds * 16_000), np.float32))
     recordings = list_training_data(tmp_path).recordings
-    refused("as long as a crop of 2 s.* longest lasts 0.9 s", check_lengths, recordings, GRID, 100)
+    message = r"shortest crop, 2\.005 s, and the longest lasts 0\.900 s"
+    refused(message, check_lengths, recordings, GRID, 100)
     check_lengths(recordings, GRID, 40)
