@@ -189,9 +189,12 @@ def hash_files(paths: Iterable[Path]) -> str:
 
 
 def check_hash(path: Path, digest: str) -> None:
-    """Raise InputError for a file of a model that is not the one whose hash its card has."""
-    if hash_files([path]) != digest:
-        raise InputError(f"{path} does not match its card; train or fetch the model again")
+    """Raise InputError for a file of a model that is missing, or not the one whose hash its card
+    has."""
+    if not path.is_file() or hash_files([path]) != digest:
+        raise InputError(
+            f"{path} is missing or does not match its card; train or fetch the model again"
+        )
 
 
 def hash_json(value: Any) -> str:

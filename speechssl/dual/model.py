@@ -336,10 +336,12 @@ def load_parts(folder: Path, answering: bool = False) -> Parts:
     config = read_json(folder / "config.json")
     if "layout" not in card or "symbols" not in config:
         raise InputError(f"{folder} does not hold a reader; give the folder of a `speechssl train`")
-    for name, digest in hash_reader(folder).items():
-        if card.get(name, digest) != digest:
+    hashes = hash_reader(folder)
+    for name, pattern in FILES.items():
+        if name in card and card[name] != hashes.get(name):
             raise InputError(
-                f"{folder / FILES[name]} does not match its card; train or fetch the model again"
+                f"{folder / pattern} is missing or does not match its card; train or fetch the "
+                "model again"
             )
     weights = dequantise(load_file(folder / FILES["weights"]))
     rows, width = config.pop("symbols")

@@ -38,6 +38,7 @@ from tqdm import tqdm
 
 from speechssl.artifacts import begin_stage, hash_files, read_json, replace_file
 from speechssl.data.superb import Utterance
+from speechssl.errors import InputError
 from speechssl.finetuning import count_trained
 from speechssl.results import LOWER_IS_BETTER
 from speechssl.superb.data import CachedLoader, HeadSettings, Loader, Task
@@ -120,7 +121,8 @@ def use_one_thread() -> Iterator[None]:
 
 
 def train_run(run: HeadRun) -> Attempt:
-    """Train a run to its end, or resume it; a run that has ended stays as it is."""
+    """Train a run to its end, or resume it; a run that has ended stays as it is. Raises InputError
+    where no recording of a split can be read."""
     with use_one_thread():
         return run.make_trainer().train()
 
@@ -183,9 +185,8 @@ class Trainer:
         settings = self.run.settings
         if self.attempt.ended or self.attempt.steps == settings.steps:
             return self.attempt
-        splits, list_usable = self.run.task.data.splits, self.run.loader.list_usable
-        dev = list_usable(splits["dev"])
-        batches = enumerate(self._draw_batches(list_usable(splits["train"])), 1)
+        dev = self._list_usable("dev")
+        batches = enumerate(self._draw_batches(self._list_usable("train")), 1)
         last_saved = time.perf_counter()
         if not self.best_weights:
             self._evaluate(dev, 0)
@@ -218,6 +219,17 @@ class Trainer:
             return False
         self.optimiser.step()
         return True
+
+    def _list_usable(self, split: str) -> list[Utterance]:
+        """List the utterances that can be read. Raises InputError where there is none."""
+        data = self.run.task.data
+        usable = self.run.loader.list_usable(data.splits[split])
+        if not usable:
+            raise InputError(
+                f"no recording of {data.root / split}.jsonl could be read; fix them or prepare "
+                "the set again"
+            )
+        return usable
 
     def _draw_batches(self, train: Sequence[Utterance]) -> Iterator[list[Utterance]]:
         """Yield the batches of the training, without end."""

@@ -317,7 +317,7 @@ def test_a_bert_that_only_answers_gives_the_numbers_of_transformers(reader_folde
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model.safetensors", "model.safetensors does not match its card"),
+        ("model.safetensors", "model.safetensors is missing or does not match its card"),
         ("card.json", "does not hold a reader"),
     ],
 )

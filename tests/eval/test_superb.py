@@ -274,7 +274,17 @@ def test_a_table_of_noise_names_the_snr_that_it_shows(snrs, sentence):
 def make_row(value, seed=0, condition="clean", snr_db=None, snr_over=""):
     """Make a row of keyword spotting by the encoder "a"."""
     interval = Interval(value / 100, value / 100, value / 100, 10)
-    row = Row.from_interval(interval, "ks", "head", "a", condition, snr_db, "acc", seed)
+    row = Row.from_interval(
+        interval,
+        task="ks",
+        system="head",
+        encoder="a",
+        condition=condition,
+        snr_db=snr_db,
+        metric="acc",
+        seed=seed,
+        card="",
+    )
     return replace(row, snr_over=snr_over)
 
 

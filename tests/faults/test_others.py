@@ -23,8 +23,8 @@ PACKAGE = Path(speechssl.__file__).parent
     ("name", "content", "refused_line"),  # "" for none
     [
         ("m.jsonl", '{"audio": "../q0.flac"}', "m.jsonl:1"),
-        ("m.txt", "in.flac\n../q0.flac", "m.txt:2"),
-        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv:3"),
+        ("m.txt", "in.flac\n../q0.flac", "m.txt"),
+        ("m.tsv", "INNER\nin.flac\t1\n../q0.flac\t1", "m.tsv"),
         ("m.jsonl", '{"audio": "x/../in.flac"}', ""),
         ("m.txt", "OUTER/q0.flac", ""),  # an absolute path is meant
     ],

@@ -110,7 +110,6 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("nothing", "mfcc", {}, "nothing"),
         ("empty", "mfcc", {}, "has no recordings"),
         ("corpus", "mfcc", {"split": "dev"}, "dev"),
-        ("audio", "mfcc", {"share": 0.0}, "--share"),
         ("audio", "mfcc", {"layer": 1, "precision": "bf16"}, "--layer and --precision"),
         ("audio", "mfcc", {"clusters": 60, "budget": 50}, "--clusters"),
     ],
