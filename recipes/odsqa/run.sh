@@ -23,6 +23,10 @@ READERS="plain pinyin"
 [ -n "$SYNTHETIC$SOURCE" ] || refuse "$CONFIG needs ODSQA; give its folder as the third argument (data/odsqa/README.md says where \
 to get it), or take the synthetic corpus with recipes/odsqa/minisqa-zh.yaml"
 
+MULTILINGUAL=$(setting multilingual)
+[ -z "$ENGLISH" ] || [ -n "$MULTILINGUAL" ] \
+  || refuse "$CONFIG names no multilingual encoder (recipe: multilingual), which the zero-shot reader needs"
+
 if stage 1 "corpus: ODSQA with its companions, or Mandarin of a text generator and espeak-ng"; then
   if [ -n "$SYNTHETIC" ]; then
     speechssl prepare minisqa "$EXP/corpus" --config "$CONFIG" --stage corpus
@@ -41,12 +45,10 @@ if stage 2 "text QA: characters alone, and with their pinyin; English questions 
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/plain/text-qa" --split "$TRAIN" --subwords none --config "$CONFIG" --stage text-qa
   $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/pinyin/text-qa" --split "$TRAIN" --subwords pinyin --config "$CONFIG" --stage text-qa
   if [ -n "$ENGLISH" ]; then
-    multilingual=$(setting multilingual)
-    [ -n "$multilingual" ] || refuse "$CONFIG names no multilingual encoder (recipe: multilingual), which the zero-shot reader needs"
-    case $multilingual in intfloat/multilingual-e5-small) python recipes/fetch.py "${multilingual#*/}" ;; esac
-    $LAUNCH speechssl train text-qa "$ENGLISH" "$MODELS/zero-shot/text-qa" --text-encoder "$multilingual" --config "$CONFIG" --stage zero-shot
+    case $MULTILINGUAL in intfloat/multilingual-e5-small) python recipes/fetch.py "${MULTILINGUAL#*/}" ;; esac
+    $LAUNCH speechssl train text-qa "$ENGLISH" "$MODELS/zero-shot/text-qa" --text-encoder "$MULTILINGUAL" --config "$CONFIG" --stage zero-shot
     if [ -n "$(setting both)" ]; then # the same encoder on Chinese questions: what zero-shot falls short of
-      $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/multilingual/text-qa" --split "$TRAIN" --text-encoder "$multilingual" \
+      $LAUNCH speechssl train text-qa "$EXP/corpus" "$MODELS/multilingual/text-qa" --split "$TRAIN" --text-encoder "$MULTILINGUAL" \
         --config "$CONFIG" --stage zero-shot
     fi
   else

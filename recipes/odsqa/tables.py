@@ -12,6 +12,7 @@ from pathlib import Path
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.cli import run_program
+from speechssl.errors import InputError
 from speechssl.results import Table, describe_rows, format_interval, name_condition, read_rows
 
 METRICS = ("ff1", "aos", "em", "f1", "cer")
@@ -76,10 +77,11 @@ def make_error_table(folder: Path) -> Table:
 
 
 def main(exp: Path, *splits: str) -> None:
-    for split in splits:
-        folder = exp / split
-        if folder.is_dir():
-            write_table(folder, "readers", make_reader_table(folder))
+    folders = [exp / split for split in splits if (exp / split).is_dir()]
+    if not folders:
+        raise InputError(f"{exp} has no results of {' or '.join(splits)}; run the evaluation first")
+    for folder in folders:
+        write_table(folder, "readers", make_reader_table(folder))
     if (exp / "errors/compare/compare.json").is_file():
         write_table(exp / "errors", "errors", make_error_table(exp / "errors"))
 

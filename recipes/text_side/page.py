@@ -16,6 +16,7 @@ import pandas as pd
 
 from speechssl.artifacts import hold_output, read_json
 from speechssl.cli import script
+from speechssl.errors import InputError
 from speechssl.options import argument
 from speechssl.report.build import describe_machine
 from speechssl.report.figures import (
@@ -248,6 +249,8 @@ def draw_lines(runs: Sequence[SurfaceRun], kind: str) -> Drawing:
             for n, arm in enumerate(papers.sort_arms(run.arm for run in runs)):
                 lines = [run.parts[part] for run in runs if run.arm == arm]
                 points = lines[0]["at"]
+                if any(line["at"] != points for line in lines):
+                    raise InputError(f"the surfaces of {arm} have different points; measure again")
                 for split, dash in zip(runs[0].splits, ("-", "--"), strict=True):
                     loss = np.mean([line[split] for line in lines], axis=0)
                     label = arm if dash == "-" else ""  # the legend names an arm once

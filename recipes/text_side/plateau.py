@@ -19,7 +19,7 @@ from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
 from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
 from speechssl.dual.train import make_unit_encoder
-from speechssl.errors import report_set_aside
+from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import count_trained, train_only
 from speechssl.metrics import frame_f1
 from speechssl.options import DEVICE, PLAIN, Count, TrainingOptions, argument, group, option
@@ -82,12 +82,19 @@ TASK = "dual"
 def measure_plateau(o: Plateau) -> None:
     """Train (once) and score.
 
-    Raises InputError for units of another corpus, or windows longer than the encoder's positions.
+    Raises InputError for units of another corpus, answers without times, or windows longer than the
+    encoder's positions.
     """
     qa = o.qa
     check_share(qa.batch, qa.short_batch)
     seed = qa.training.seed
     source = read_unit_source(o.units / qa.split, o.corpus).made_from
+    scored = read_unit_source(o.units / o.eval_split, o.corpus).made_from
+    if scored.get("codebook") != source.get("codebook"):
+        raise InputError(
+            f"the units of {qa.split} and {o.eval_split} in {o.units} are of different "
+            "codebooks; extract them again"
+        )
     folder = run_folder(o.results, TASK, o.arm, seed)
     inputs = {
         "data": hash_data(o.corpus, qa.split),
@@ -126,6 +133,11 @@ def train_and_answer(
     runs = load_units(o.units / o.eval_split)
     with_times = [q for q in test.answerable if any(a.start is not None for a in q.answers)]
     questions = [q for q in with_times if q.id in runs and q.passage in runs]
+    if not examples or not questions:
+        raise InputError(
+            f"{o.corpus} has no answerable question with times and units in {qa.split} or "
+            f"{o.eval_split}; prepare it again"
+        )
     layout = make_layout(qa, *list_specials(source.symbols))
     layout = replace(layout, start_weight=START_WEIGHT, end_weight=END_WEIGHT)
     seed = qa.training.seed

@@ -201,6 +201,8 @@ def read_windows(
 ) -> list[Batch]:
     """Read N windows of a split with their answers, one a batch, as training has them."""
     data = load_corpus(o.corpus, split)
+    if split == card["options"]["split"]:
+        data = take_first_passages(data, card["passages"])
     examples: list[Example]
     if o.units is not None:
         pieces = choose_pieces(None, o.reader)

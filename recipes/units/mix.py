@@ -14,7 +14,6 @@ their corpus. Recordings of equal settings are not made again.
 import os
 import random
 import re
-import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -28,6 +27,7 @@ from speechssl.augment.training import TrainingDistortions, parse_distortions
 from speechssl.cli import run_program
 from speechssl.data.prepare import run_parallel
 from speechssl.data.records import Corpus, Passage, Question, hash_data, load_corpus, write_records
+from speechssl.errors import InputError
 
 Job = tuple[Path, Path, str, Namespace]  # of `distort_recording`
 
@@ -61,7 +61,12 @@ def distort_recording(source: Path, target: Path, name: str, options: Namespace)
 
 def parse_article(passage: Passage) -> str:
     """Return "12" of "flite-12_3": `speechssl prepare squad` calls passages ARTICLE_PARAGRAPH."""
-    return re.search(r"(\d+)_\d+$", passage.id)[1]
+    match = re.search(r"(\d+)_\d+$", passage.id)
+    if match is None:
+        raise InputError(
+            f"the passage {passage.id} is not called ARTICLE_PARAGRAPH; leave out --articles"
+        )
+    return match[1]
 
 
 def parse_copies(text: str) -> tuple[str, int]:
@@ -78,9 +83,11 @@ def name_readings(options: Namespace) -> dict[str, Path]:
     for corpus in options.corpora:
         for number in range(1, copies.pop(corpus.name, 1) + 1):
             name = corpus.name if number == 1 else f"{corpus.name}-{number}"
+            if name in readings:
+                raise InputError(f"two corpora are called {name}; rename the folder {corpus}")
             readings[name] = corpus
     if copies:
-        print(f"no copies: no corpus is called {', '.join(copies)}", file=sys.stderr)
+        raise InputError(f"no corpus is called {', '.join(copies)}; --copies names their folders")
     return readings
 
 

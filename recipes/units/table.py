@@ -16,6 +16,7 @@ from typing import Any
 
 from speechssl.artifacts import read_json
 from speechssl.cli import run_program
+from speechssl.errors import InputError
 from speechssl.results import Table, format_interval, name_condition, read_rows
 
 # beginning of an arm's name -> whether words or phones were used in its training, or in that of the
@@ -131,6 +132,8 @@ def make_answers_table(exp: Path) -> Table:
 def main(exp: Path) -> None:
     lists = [*sorted(path.stem for path in (exp / "lists").glob("*.csv")), "test-voices"]
     quality = read_quality(exp, lists)
+    if not quality:
+        raise InputError(f"{exp} has no quality/*.json; recipes/units/run.sh writes them")
     for split in ("dev", "test"):
         print(f"\n**{split}**\n\n{make_quality_table(split, lists, quality).markdown}")
     print(f"\n**DUAL, FF1 on test**\n\n{make_answers_table(exp).markdown}")

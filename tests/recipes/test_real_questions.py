@@ -13,6 +13,7 @@ import pytest
 
 from speechssl.artifacts import read_json, write_json
 from speechssl.data.records import Answer, Passage, Question, load_corpus, write_records
+from speechssl.errors import InputError
 from speechssl.stats import ItemScore, resample_cells
 
 from .shared import ROOT, script
@@ -158,6 +159,21 @@ def test_a_part_has_about_its_share_of_the_questions(mixed):
     parts = curve.list_parts(mixed)
     chosen = [curve.choose_part(parts, divisor) for divisor in (8, 4, 2, 1)]
     assert [part.questions for part in chosen] == pytest.approx([6, 12, 24, 48], abs=3)
+
+
+@pytest.mark.parametrize(
+    ("steps", "questions", "refused"),
+    [((9, 9), (10, 20), False), ((9, 8), (10, 20), True), ((9, 9), (20, 10), True)],
+)
+def test_a_curve_is_of_readers_that_differ_in_their_data_alone(steps, questions, refused):
+    curve = script("real_questions/curve.py")
+    cards = [{"options": {"steps": number}, "start": None} for number in steps]
+    parts = [curve.Part(1, 1, number) for number in questions]
+    if refused:
+        with pytest.raises(InputError, match="a, b are no curve"):
+            curve.check_alike(("a", "b"), cards, parts)
+    else:
+        curve.check_alike(("a", "b"), cards, parts)
 
 
 def test_the_line_of_the_curve_is_that_of_least_squares_in_every_resample():

@@ -194,11 +194,14 @@ SPECIALS = {
 }
 OWN, APART, PINYIN = "own", "apart", "pinyin"  # letters of a text: see `respell`
 SYLLABICS = 0x1400  # added to a Latin letter gives a Canadian syllabic, which no tokeniser changes
-CLOSING = "[\"')\\]」』”’）]"  # quotation marks and brackets that belong to the sentence before
+# quotation marks and brackets that belong to the sentence before; behind "。" a " may open the next
+CLOSING = "[\"')\\]」』”’）]"
+CLOSING_WIDE = "[」』”’）]"
 # matches between two sentences: of "He left. She left." the blank before "She"; "" behind "。"
 _END = re.compile(
     rf"(?:(?<=[.!?])|(?<=[.!?]{CLOSING})|(?<=[.!?]{CLOSING}{CLOSING}))\s+(?=[\"'(\[]*[A-Z0-9])"
-    rf"|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])(?!{CLOSING})|(?<=[。！？]{CLOSING})"
+    rf"|(?<=\s[.!?])\s+|(?<=[.!?])\n|(?<=[。！？])(?!{CLOSING_WIDE})"
+    rf"|(?<=[。！？]{CLOSING_WIDE})(?!{CLOSING_WIDE})|(?<=[。！？]{CLOSING_WIDE}{CLOSING_WIDE})"
 )
 _PLACE = re.compile(r"^(.*\d+)_\d+$")  # ARTICLE_PARAGRAPH: "12" of "12_3"
 

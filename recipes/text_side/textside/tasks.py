@@ -18,7 +18,7 @@ from typing import Literal
 
 import pandas as pd
 
-from speechssl.artifacts import hash_files, read_json
+from speechssl.artifacts import hash_files, hash_json, read_json
 from speechssl.data.records import read_lines
 from speechssl.errors import InputError, report_set_aside
 from speechssl.schema import convert
@@ -174,7 +174,8 @@ def load_glue(folder: Path, key: str) -> TextTask:
             target = find_label(row.label, classes, files[split])
             pair = None if form.pair is None else row.pair
             examples[split].append(TaskExample(row.Index, target, row.text, pair))
-    return TextTask(key, classes, examples, hash_files(list(files.values())), form.metric)
+    data = hash_json([hash_files(list(files.values())), "all of train"])
+    return TextTask(key, classes, examples, data, form.metric)
 
 
 def read_glue(path: Path, form: GlueFormat) -> pd.DataFrame:

@@ -145,6 +145,8 @@ def test_a_file_is_a_document_of_paragraphs(folder):
         ("he came.\nthat is all.", ["he came.", "that is all."]),  # a sentence a line
         ("他来了。为什么？走吧", ["他来了。", "为什么？", "走吧"]),
         ("他问：「为什么？」她走了。", ["他问：「为什么？」", "她走了。"]),
+        ("他说：『「走吧。」』她走了。", ["他说：『「走吧。」』", "她走了。"]),
+        ('他来了。"为什么。', ["他来了。", '"为什么。']),
     ],
 )
 def test_a_paragraph_is_split_where_sentences_end(text, sentences):

@@ -11,7 +11,14 @@ from sklearn.metrics import matthews_corrcoef
 from gains import Gains, make_tables
 from speechssl.results import read_rows
 from speechssl.stats import BootstrapUnits, estimate_difference
-from textside.runs import compute_score, estimate, read_runs, score_columns, write_scores
+from textside.runs import (
+    compute_score,
+    estimate,
+    find_bounds,
+    read_runs,
+    score_columns,
+    write_scores,
+)
 from textside.tables import (
     interpolate_score,
     make_depth_table,
@@ -224,3 +231,10 @@ def test_steps_to_a_score_have_a_mean_over_seeds_and_a_distance_from_text():
     assert rows["text"] == ("100", "200", "300", "200", "–")  # three seeds have no interval
     assert rows["text.copy"] == ("200", "400", "400", "333", "+133")
     assert rows["text.units"] == ("100", "–", "300", "–", "–")
+
+
+def test_scores_and_their_differences_have_bounds():
+    assert find_bounds("acc", differ=False) == (0, 1)
+    assert find_bounds("acc", differ=True) == (-1, 1)
+    assert find_bounds(MCC, differ=False) == (-1, 1)
+    assert find_bounds(SPEARMAN, differ=True) == (-2, 2)
