@@ -17,7 +17,7 @@ from speechssl.dual.data import ExampleBatches, make_unit_examples, read_unit_so
 from speechssl.dual.fitting import check_positions, make_layout
 from speechssl.dual.model import SpanModel
 from speechssl.dual.options import ASSIGNMENT, QaOptions
-from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader
+from speechssl.dual.system import END_WEIGHT, START_WEIGHT, Reader, choose_device
 from speechssl.dual.train import make_unit_encoder
 from speechssl.errors import InputError, report_set_aside
 from speechssl.finetuning import count_trained, train_only
@@ -155,7 +155,8 @@ def train_and_answer(
         model.eval()
         by_id = {q.id: 0.0 for q in with_times}
         # bf16 where training has it: in fp32 scoring takes longer than training
-        spans = Reader(model, layout, bf16=bool(qa.training.bf16)).read(pairs)
+        reader = Reader(model.to(choose_device()), layout, bf16=bool(qa.training.bf16))
+        spans = reader.read(pairs)
         for q, span in zip(questions, spans, strict=True):
             answer = find_interval(source.grid, runs[q.passage], span.first, span.last)
             gold = []
