@@ -150,7 +150,7 @@ def _load_hubert(o: Hubert | Continue) -> tuple[HubertModel, bool]:
     Raises InputError for a start that is not a HuBERT."""
     if isinstance(o, Hubert) and o.start is None:
         normalise = PRESETS["hubert"][o.size]["normalise"]
-        return HubertModel(make_hubert_config(o.size)).train(), normalise
+        return HubertModel(make_config("hubert", o.size)).train(), normalise
     start = str(o.start)
     checkpoint = load_checkpoint(start)
     if not isinstance(checkpoint.model, HubertModel):
@@ -164,7 +164,7 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
     """Load or make the model to train, with its heads."""
     if isinstance(o, Wav2Vec2) and o.start is None:
         normalise = PRESETS["wav2vec2"][o.size]["normalise"]
-        encoder = Wav2Vec2Model(make_wav2vec2_config(o.size))
+        encoder = Wav2Vec2Model(make_config("wav2vec2", o.size))
         return Wav2Vec2Pretraining(encoder, o.contrast, o.convolutions, normalise)
     start = str(o.start)
     model = load_pretraining(start, o.contrast, o.convolutions)
@@ -175,26 +175,15 @@ def _load_wav2vec2(o: Wav2Vec2 | Continue) -> Wav2Vec2Pretraining:
 # ---- values of presets.yaml for options that are not given
 
 
-def make_hubert_config(size: str) -> HubertConfig:
-    """Return transformers' config of a new HuBERT. size: small, base or large."""
-    return HubertConfig(**_read_architecture("hubert", size))
-
-
-def make_wav2vec2_config(size: str) -> Wav2Vec2Config:
-    """Return transformers' config of a new wav2vec 2.0 with heads. size: small, base or large."""
-    return Wav2Vec2Config(**_read_architecture("wav2vec2", size))
-
-
-def _read_architecture(kind: str, size: str) -> dict[str, Any]:
-    """Return the values of transformers' config of an architecture; small is that of
-    `make_small_config`."""
-    values: dict[str, Any] = PRESETS[kind][size]["architecture"]
-    if size != "small":
-        return values
-    small = make_small_config().to_diff_dict()
-    for name in ("model_type", "transformers_version"):
-        del small[name]
-    return small | values
+def make_config(kind: str, size: str) -> Any:
+    """Return transformers' config of a new model; that of a wav2vec 2.0 has its heads. kind: hubert
+    or wav2vec2; size: base, large, or small, which is that of `make_small_config`."""
+    config = HubertConfig if kind == "hubert" else Wav2Vec2Config
+    values = PRESETS[kind][size]["architecture"]
+    if size == "small":
+        values = make_small_config().to_diff_dict() | values
+        del values["model_type"], values["transformers_version"]
+    return config(**values)
 
 
 def apply_size(o: Verb) -> Verb:
@@ -257,7 +246,7 @@ def _choose_start_values(o: Continue) -> dict[str, Any]:
     refuse_given(vars(o.contrast), given, f"on {o.start}, which is no wav2vec 2.0")
     width = model.config.hidden_size
     nearest = min(
-        PRESETS["hubert"], key=lambda size: abs(make_hubert_config(size).hidden_size - width)
+        PRESETS["hubert"], key=lambda size: abs(make_config("hubert", size).hidden_size - width)
     )
     projection = PRESETS["hubert"][nearest]["iterations"][0]["projection"]
     values = PRESETS["continue"]["hubert"] | {"teacher": o.start, "projection": projection}

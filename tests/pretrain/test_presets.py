@@ -21,7 +21,7 @@ from speechssl.pretrain.options import (
     Targets,
     Wav2Vec2,
 )
-from speechssl.pretrain.run import PRESETS, apply_size, make_hubert_config, make_wav2vec2_config
+from speechssl.pretrain.run import PRESETS, apply_size, make_config
 
 from ..files import refused
 
@@ -51,21 +51,20 @@ def count_millions(make):
 
 PUBLISHED = [(kind, size) for kind in ("hubert", "wav2vec2") for size in ("base", "large")]
 COMPLETE = {"hubert": complete_hubert, "wav2vec2": complete_wav2vec2}
-CONFIGS = {"hubert": make_hubert_config, "wav2vec2": make_wav2vec2_config}
 MODELS = {"hubert": HubertModel, "wav2vec2": Wav2Vec2Model}
 
 
 @pytest.mark.parametrize("kind", COMPLETE)
 @pytest.mark.parametrize(("size", "millions"), [("base", 94.4), ("large", 315.4), ("small", 4.7)])
 def test_encoders_have_as_many_parameters_as_published(kind, size, millions):
-    parameters = count_millions(lambda: MODELS[kind](CONFIGS[kind](size)))
+    parameters = count_millions(lambda: MODELS[kind](make_config(kind, size)))
     assert parameters == pytest.approx(millions, abs=0.06)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "millions"), [("base", 95.0), ("large", 317.4)])
 def test_wav2vec_2_with_its_heads_has_as_many_parameters_as_published(size, millions):
-    config, o = make_wav2vec2_config(size), complete_wav2vec2(size)
+    config, o = make_config("wav2vec2", size), complete_wav2vec2(size)
     parameters = count_millions(
         lambda: Wav2Vec2Pretraining(Wav2Vec2Model(config), o.contrast, o.convolutions)
     )
@@ -111,7 +110,7 @@ def test_hyper_parameters_are_the_published(kind, size):
 
 @pytest.mark.parametrize(("kind", "size"), PUBLISHED)
 def test_architectures_are_the_published(kind, size):
-    config, is_large = CONFIGS[kind](size), size == "large"
+    config, is_large = make_config(kind, size), size == "large"
     dropouts = {config.hidden_dropout, config.attention_dropout, config.feat_proj_dropout}
     assert dropouts == {0.0 if is_large else 0.1}
     assert config.activation_dropout == 0
@@ -155,7 +154,7 @@ def test_the_quantisers_of_wav2vec_2_are_the_published(size, floor):
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 def test_the_quantiser_of_a_config_is_that_of_the_options(size):
-    config, contrast = make_wav2vec2_config(size), complete_wav2vec2(size).contrast
+    config, contrast = make_config("wav2vec2", size), complete_wav2vec2(size).contrast
     assert config.num_codevector_groups == contrast.codebooks
     assert config.num_codevectors_per_group == contrast.entries
     assert config.codevector_dim == contrast.width
