@@ -166,6 +166,8 @@ def parse_condition(text: str) -> Condition:
     text = text.strip()
     try:
         steps = tuple(map(_parse_step, _split_steps(text)))
+        if len(steps) > 1 and UNNUMBERED["clean"] in steps:
+            raise ValueError("clean is no step of others")
     except (ValueError, KeyError) as error:
         raise InputError(
             f"{text!r} is not a condition ({error}); write one like {EXAMPLES}"
@@ -209,6 +211,8 @@ def _parse_step(text: str) -> Condition:
     match kind:
         case "":
             raise ValueError("it has no number")
+        case "clean" | "r":
+            raise ValueError(f"{kind} takes no number")
         case "reverb" | "pitch":
             return Condition(kind, values=(_parse_number(value, *LIMITS[kind]),))
         case "band":

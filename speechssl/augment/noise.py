@@ -140,12 +140,12 @@ class NoiseBank:
         # the word makes noise that differs from that of a training with the same seed
         kind = f"evaluation {self.kind}" if self.kind in GENERATED else self.kind
         rng = make_generator(self.seed, kind, key)
-        while True:  # until a draw is not silent: no file is silent as a whole
+        while True:  # until a draw is not silent: neither a file nor generated noise is, as a whole
             pieces = []
             for file in self._choose_files(rng):
                 pieces.append(Piece(file, draw_offset(len(read_cached(file)), n, rng)))
             noise = replay(pieces, n) if pieces else _generate_noise(self.kind, rng, n)
-            if np.any(noise):
+            if n == 0 or np.any(noise):
                 return DrawnNoise(noise, tuple(pieces))
 
     def _choose_files(self, rng: Generator) -> list[Path]:

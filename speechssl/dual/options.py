@@ -109,6 +109,16 @@ class QaOptions(WindowOptions):
     split: str = option("train", "split of the corpus to train on")
     max_question: Count = option(120, "longest question, in tokens; longer questions are truncated")
 
+    def __post_init__(self) -> None:
+        """Raise InputError for windows that leave gaps between them, and for short windows that are
+        longer than the others."""
+        super().__post_init__()
+        if self.short_window > self.window:
+            raise InputError(
+                f"short windows of {self.short_window} tokens are longer than windows of "
+                f"{self.window}; give a --short-window of at most --window"
+            )
+
     @property
     def short_batch(self) -> int:
         """Return how many short windows have as many tokens as a batch of whole ones; 0 where there

@@ -279,6 +279,10 @@ def adapt_extractor(
         from speechssl.units.pieces import load_pieces
 
         pieces = load_pieces(folder)
+        if pieces.hash != units["pieces"]:
+            raise InputError(
+                f"{folder} has other pieces than its reader was trained on; copy it whole"
+            )
     known = list_codebooks(card) if pieces is None else set(pieces.card["codebooks"])
     if known.isdisjoint(extractor.codebook.equivalents):
         raise InputError(

@@ -22,6 +22,7 @@ import torch
 from speechssl.artifacts import read_json
 from speechssl.encoders.unpickle import read_pt, replace_stand_ins
 from speechssl.errors import InputError, cut_error
+from speechssl.schema import convert
 
 CONV, TRANSFORMER = "feature_extractor.conv_layers.", "encoder.transformer."
 LAYER = "encoder.layers.{n}."
@@ -187,15 +188,30 @@ def _get_value(section: dict[str, Any], name: str, kind: type) -> Any:
     return value if type(value) is kind else None
 
 
-def read_torchaudio_architecture(arguments: Mapping[str, Any]) -> Architecture:
-    """Read the arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) that do not
-    follow from the weights."""
-    layers = arguments.get("extractor_conv_layer_config")
-    return Architecture(
+@dataclass(frozen=True)
+class TorchaudioArguments:
+    """These arguments of `torchaudio.models.wav2vec2_model` (or `wavlm_model`) do not follow from
+    the weights."""
+
+    encoder_num_heads: int
+    encoder_layer_norm_first: bool | None = None
+    extractor_conv_layer_config: tuple[tuple[int, int, int], ...] | None = None
+    encoder_max_distance: int | None = None
+
+
+def read_torchaudio_architecture(
+    values: Any, where: Path | str, stated: Architecture = Architecture()
+) -> Architecture:
+    """Read arguments of torchaudio's factory. where: what they are of, for messages; stated: what
+    is known besides. Raises InputError for other values."""
+    arguments = convert(values, TorchaudioArguments, where, "correct it, or delete it")
+    layers = arguments.extractor_conv_layer_config
+    return replace(
+        stated,
         strides=tuple(stride for _, _, stride in layers) if layers else None,
-        heads=arguments.get("encoder_num_heads"),
-        pre_norm=arguments.get("encoder_layer_norm_first"),
-        max_distance=arguments.get("encoder_max_distance"),
+        heads=arguments.encoder_num_heads,
+        pre_norm=arguments.encoder_layer_norm_first,
+        max_distance=arguments.encoder_max_distance,
     )
 
 
@@ -439,7 +455,7 @@ def read_bundle(name: str) -> Weights:
     for other in ("wavlm", "hubert"):
         if name.startswith(other.upper()):
             model_type = other
-    stated = read_torchaudio_architecture(bundle._params)
+    stated = read_torchaudio_architecture(bundle._params, where)
     stated = replace(stated, model_type=model_type, normalise=bundle._normalize_waveform)
     state, left_out = _leave_out_extras(_strip_prefix(state))
     return Weights(where, where, "torchaudio", state, left_out, stated)
@@ -452,6 +468,8 @@ def read_file(path: Path) -> Weights:
     state, settings = _unwrap(content if isinstance(content, Mapping) else {})
     is_state = all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in state.items())
     weights = _strip_prefix(state) if is_state else {}
+    if weights and len(weights) < len(state):
+        raise InputError(f"{path} holds more than one encoder; save one of them alone")
     kind = "torchaudio" if any(n.startswith(TRANSFORMER) for n in weights) else "fairseq"
     if kind == "fairseq" and not any(".self_attn." in name for name in weights):
         raise InputError(
@@ -462,14 +480,15 @@ def read_file(path: Path) -> Weights:
     state, left_out = _leave_out_extras(weights)
     card_file = path.with_suffix(".card.json")
     card = read_json(card_file) if card_file.is_file() else {}
-    if settings is not None:
-        stated = read_fairseq_architecture(replace_stand_ins(settings), str(path))
-    else:
-        # arguments of torchaudio's factory, such as `speechssl convert` writes
-        beside = path.with_suffix(".json")
-        stated = read_torchaudio_architecture(read_json(beside) if beside.is_file() else {})
-        facts = {name: card.get(name) for name in ("model_type", "normalise")}
-        stated = replace(stated, **facts)
+    # arguments of torchaudio's factory, such as `speechssl convert` writes
+    beside = path.with_suffix(".json")
+    stated = Architecture(model_type=card.get("model_type"), normalise=card.get("normalise"))
+    if beside.is_file():
+        stated = read_torchaudio_architecture(read_json(beside), beside, stated)
+    if settings is not None:  # what it states comes before what stands beside it
+        settings = read_fairseq_architecture(replace_stand_ins(settings), str(path))
+        known = {name: value for name, value in vars(settings).items() if value is not None}
+        stated = replace(stated, **known)
     if any("attention.attention." in name for name in state):
         stated = replace(stated, model_type="wavlm")
     if "label_embs_concat" in left_out and stated.model_type is None:

@@ -66,6 +66,8 @@ def convert(source: str | Path, out: Path, kind: str) -> dict[str, Any]:
     """
     is_folder = kind == "huggingface"
     checkpoint = load_checkpoint(source)
+    if checkpoint.model.config.model_type == "whisper":
+        raise InputError(f"{source} is a Whisper, whose encoder is not written alone; use it as is")
     if not is_folder:
         _check_plain(checkpoint, kind)
     card = _make_card(checkpoint, kind)

@@ -368,10 +368,16 @@ def fit_codes(
     o: TransferSpeechBert, data: Corpus, words: WordEncoder, before: Features, after: Features
 ) -> dict[str, Any]:
     """Train the word encoder `words` to make of the features `after` the codes that it makes of the
-    features `before`; return the metrics."""
+    features `before`; return the metrics. Raises InputError for a recording that has audio words
+    with one of the encoders only."""
     old = encode_corpus(data, before, None, o.out / "features/old")
     new = encode_corpus(data, after, None, o.out / "features/new")
-    assert old.texts == new.texts  # words are cut by the times of the corpus
+    unpaired = sorted(old.sequences.keys() ^ new.sequences.keys())
+    if unpaired:
+        raise InputError(
+            f"{unpaired[0]} of {data.root / data.split} has audio words with one of the encoders "
+            "only; remove it from the corpus"
+        )
     codes = words.encode_words(old)
     seed = o.options.training.seed
     torch.manual_seed(seed)

@@ -171,9 +171,13 @@ class Trainer:
         return steps
 
     def loss(self, utterances: Any, step: int) -> Tensor:
-        """Return the loss of this step."""
+        """Return the loss of this step. Raises InputError where no recording can be read."""
         batch = self.run.loader.make_batch(utterances)
-        assert batch is not None  # recordings that cannot be read are few
+        if batch is None:
+            names = ", ".join(u.id for u in utterances)
+            raise InputError(
+                f"the recordings {names} cannot be read; fix them or remove their lines"
+            )
         return self.run.task.loss(self.head, batch.to(self.run.device))
 
     def make_dev_loaders(self) -> list[Loader]:

@@ -86,7 +86,15 @@ class Shift:
     origin: dict[str, Any] = field(default_factory=dict)  # the method, texts and encoder
 
     def attach(self, encoder: nn.Module) -> None:
-        """Add the vector to every token of that layer from now on."""
+        """Add the vector to every token of that layer from now on. Raises InputError where the
+        encoder has no such layer, or another width."""
+        check_layer(encoder, self.layer)
+        width: Any = encoder.config.hidden_size  # type: ignore[union-attr]
+        if len(self.vector) != width:
+            raise InputError(
+                f"the shift has {len(self.vector)} numbers and the encoder a width of {width}; "
+                "give one of this encoder"
+            )
         hook_layer(encoder, self.layer, lambda hidden: hidden + self.vector.to(hidden))
 
     def save(self, path: Path) -> None:

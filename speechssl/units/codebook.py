@@ -179,7 +179,7 @@ def _read(path: Path) -> Codebook:
 def check_out(path: Path) -> None:
     """Raise InputError where no codebook could be written by this name. Call it before hours of
     work."""
-    if path.suffix != SUFFIX:
+    if path.suffix != SUFFIX or path.is_dir():
         raise InputError(f"the codebook {path} must be a file named *{SUFFIX}; rename it")
 
 

@@ -102,7 +102,7 @@ class Reservoir:
         """Add frames (T, D) of the stream."""
         free = max(self.budget - self.seen, 0)
         if free:
-            self.parts.append(frames[:free].copy())
+            self.parts.append(frames[:free].astype(np.float32))  # a copy
             self.seen += len(frames[:free])
         if len(frames) > free:
             self._replace_some(frames[free:])

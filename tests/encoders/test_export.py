@@ -165,6 +165,9 @@ def test_a_file_beside_it_states_what_the_weights_do_not(make_folder, tmp_path, 
     command = ["convert", str(path), str(tmp_path / "hf"), "--to", "huggingface"]
     assert main(command) == 2
     assert "strides and heads of a model of kernels" in capsys.readouterr().err
+    write_json(tmp_path / "bare.json", {"encoder_num_head": 2})
+    assert main(command) == 2
+    assert "bare.json: " in capsys.readouterr().err
     write_json(tmp_path / "bare.json", make_torchaudio_arguments(model.config))
     assert main(command) == 0
     expected, converted = load_encoder(source), load_encoder(tmp_path / "hf")

@@ -431,7 +431,7 @@ def test_frames_that_do_not_agree_with_the_grid_are_refused(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["torchaudio", "fairseq"])
-@pytest.mark.parametrize("fault", ["one more", "missing", "shape"])
+@pytest.mark.parametrize("fault", ["one more", "missing", "shape", "two encoders"])
 def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
     state = rename_weights(base, kind)
     name = next(name for name in state if name.endswith("k_proj.weight"))
@@ -439,10 +439,15 @@ def test_every_weight_must_have_its_place(base, tmp_path, kind, fault):
         state["encoder.pos_conv.1.0.weight"] = torch.ones(2)
     elif fault == "missing":
         del state[name]
-    else:
+    elif fault == "shape":
         state[name] = torch.cat([state[name], state[name]])
+    else:
+        state |= {f"w2v_model.{name}": tensor for name, tensor in state.items()}
     torch.save(state, tmp_path / "x.pt")
-    refused("x.pt does not have the weights of a HuBERT", load_encoder, tmp_path / "x.pt")
+    message = "x.pt holds more than one encoder"
+    if fault != "two encoders":
+        message = "x.pt does not have the weights of a HuBERT"
+    refused(message, load_encoder, tmp_path / "x.pt")
 
 
 def test_weights_of_a_folder_that_do_not_fit_are_refused(copied):
@@ -481,7 +486,7 @@ def test_an_own_folder_comes_before_a_shipped_set_of_its_name(tmp_path, monkeypa
 
 def test_a_whisper_is_not_converted(whisper, tmp_path):
     for kind in ("huggingface", "torchaudio"):
-        refused("weights|not a plain", convert, whisper[0], tmp_path / kind, kind)
+        refused("is a Whisper", convert, whisper[0], tmp_path / kind, kind)
     assert not list(tmp_path.iterdir())
 
 
