@@ -385,8 +385,10 @@ def _print_value(value: Any, digits: int) -> str:
 
 
 def make_table(values: Any) -> Table:
-    """Make a table from `Table.values`."""
+    """Make a table from `Table.values`. Raises ValueError for rows that do not fit the columns."""
     rows = tuple(map(tuple, values["rows"]))
+    if any(len(row) != len(values["columns"]) for row in rows):
+        raise ValueError("not every row has as many values as there are columns")
     return Table(values["title"], tuple(values["columns"]), rows, values.get("note", ""))
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 COMMON = (".wav", ".flac", ".mp3", ".ogg")  # suffixes of recordings in published corpora
 SUFFIXES = (*COMMON, ".opus", ".aif", ".aiff", ".au")  # suffixes of all recordings that are read
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
+FIRST_MEMBERS = 20  # of an archive, which tell whether it was unpacked by hand
 # name of the passage, and number of the segment: "PASSAGE_2"; in the test set of NMSQA
 # "PASSAGE-c-2"
 SEGMENT = re.compile(r"(.+)(?:_|(?<=-c)-)(\d+)")
@@ -70,8 +71,13 @@ def list_files(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def list_audio_files(folder: Path) -> list[Path]:
-    """List every recording of a COMMON suffix below a folder, sorted, as `list_files` does."""
-    return sorted(list_files(folder, *COMMON))
+    """List every recording of a COMMON suffix below a folder, in order, without hidden files."""
+    recordings = []
+    for path in folder.rglob("*"):
+        hidden = any(is_hidden(part) for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in COMMON and not hidden and path.is_file():
+            recordings.append(path)
+    return sorted(recordings)
 
 
 def group_segments(names: Iterable[str]) -> dict[str, dict[int, str]]:
@@ -160,13 +166,12 @@ def unpack(source: Path, out: Path, archives: Iterable[Path]) -> list[Path]:
             if path.suffix.lower() == ".zip":
                 with zipfile.ZipFile(path) as archive:
                     files = [name for name in archive.namelist() if not name.endswith("/")]
-                    if not all(_is_unpacked(path, name) for name in files):
+                    if not _is_unpacked(path, files):
                         archive.extractall(part)
             else:
                 with tarfile.open(path) as tape:
-                    # the first ones are enough: archives of one corpus share its README at most
-                    members = islice((member for member in tape if member.isfile()), 20)
-                    if not all(_is_unpacked(path, member.name) for member in members):
+                    members = islice((member for member in tape if member.isfile()), FIRST_MEMBERS)
+                    if not _is_unpacked(path, [member.name for member in members]):
                         tape.extractall(part, filter="data")
         except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InputError(
@@ -178,11 +183,18 @@ def unpack(source: Path, out: Path, archives: Iterable[Path]) -> list[Path]:
     return [source, out / "unpacked"] if (out / "unpacked").is_dir() else [source]
 
 
-def _is_unpacked(archive: Path, member: str) -> bool:
-    """Return whether a member of an archive lies beside the archive, or in a folder of its name, as
-    it does after unpacking by hand."""
+def _is_unpacked(archive: Path, members: Sequence[str]) -> bool:
+    """Return whether most of the first members of an archive lie beside the archive, or in a folder
+    of its name, as they do after unpacking by hand. A README may be that of another archive, and
+    hidden files are not unpacked everywhere."""
     folders = (archive.parent, archive.parent / archive.name.split(".")[0])
-    return any((folder / member).exists() for folder in folders)
+    found = []
+    for name in members:
+        parts = PurePosixPath(name).parts
+        if parts[0] != "__MACOSX" and not any(map(is_hidden, parts)):
+            found.append(any((folder / name).exists() for folder in folders))
+    found = found[:FIRST_MEMBERS]
+    return 2 * sum(found) > len(found) or not found
 
 
 # ---- tables, and the cells of their rows

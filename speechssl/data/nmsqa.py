@@ -96,6 +96,7 @@ GUESSED = (
     "given to the text that stands nearest",
 )
 # reasons why items are set aside
+NO_ID = "its row has no id"
 NO_ANSWERS = "its answers are missing from the source"
 NOT_WHOLE = "recordings of its sentences are not in the source"
 ANSWER_MISSING = "the sentence with its answer is missing from its passage's recording"
@@ -120,7 +121,7 @@ class AnswerTime:
 class NmsqaRow:
     """A row is a question with its passage, its answers and their times."""
 
-    id: str
+    id: str  # "" where the table has none
     passage: str  # recording of the passage, "" where there is none
     recording: str  # of the question, "" where there is none
     context: str
@@ -246,9 +247,9 @@ class Answers:
 class Row:
     """A row of a table has further columns, which are not read."""
 
-    id: str
     question: str
     context: str
+    id: str | None = None
     answers: Answers | None = None
     content_segment_audio_path: str | None = None
     content_full_audio_path: str | None = None
@@ -279,7 +280,7 @@ def read_parquet_rows(path: Path) -> Iterator[NmsqaRow]:
         for interval, in_whole in zip_longest(in_segment, in_passage, fillvalue=(None, None)):
             times.append(AnswerTime(segment, interval, in_whole, sentence))
         yield NmsqaRow(
-            id=row.id,
+            id=row.id or "",
             passage=passage,
             recording=name_recording(row.question_audio_path),
             context=row.context,
@@ -558,6 +559,9 @@ def read_rows(split: str, files: Files, report: PrepareReport) -> dict[str, Nmsq
     tables = chain.from_iterable(map(read_parquet_rows, files.parquet))
     for row in tables if files.parquet else read_csv_rows(files):
         report.count(split, "questions")
+        if not row.id:
+            report.set_aside(split, "questions", row.id, NO_ID, question=row.question)
+            continue
         name = report.make_unique_id(split, row.id, rows)
         recording = row.recording or files.questions.get(row.id, "")
         rows[name] = replace(row, id=name, recording=recording)

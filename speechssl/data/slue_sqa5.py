@@ -142,8 +142,14 @@ def read_rows(path: Path) -> Iterator[SlueRow | int]:
         for number, cells in enumerate(read_parquet(path, columns, batch=256)):
             for column, names in PARALLEL.items():
                 if cells.get(column):
-                    lists = [cells[column][name] for name in names]
-                    cells[column] = list(zip(*lists, strict=True))
+                    try:
+                        lists = [cells[column][name] for name in names]
+                        cells[column] = list(zip(*lists, strict=True))
+                    except (KeyError, TypeError, ValueError) as error:
+                        raise InputError(
+                            f"{path}, row {number}: {column} is not equally long lists of "
+                            f"{', '.join(names)}; give the published table"
+                        ) from error
             yield convert(cells, SlueRow, f"{path}, row {number}", "give the published table")
         return
 

@@ -125,6 +125,8 @@ def load_set(root: Path | str, task: str | None = None) -> UtteranceSet:
     task, a line that is not an utterance, an id that occurs twice, or a missing recording.
     """
     root = Path(root)
+    if not root.is_dir():
+        raise InputError(f"{root} is no folder; give one that `speechssl prepare` made")
     card = root / "card.json"
     name = read_json(card).get("task", task) if card.is_file() else task
     if name is None:

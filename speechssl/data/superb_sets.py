@@ -64,6 +64,18 @@ class Prepared:
     write_clips: Callable[[Path], None] | None = None
 
 
+def _read_whole(
+    read: Callable[[Preparation], Mapping[str, Prepared]], preparation: Preparation
+) -> Mapping[str, Prepared]:
+    """Read the sets of a corpus. Raises InputError where tables do not fit each other."""
+    try:
+        return read(preparation)
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            f"{preparation.source} is not whole ({error!r}); unpack {preparation.corpus} again"
+        ) from error
+
+
 def prepare(
     preparation: Preparation, read: Callable[[Preparation], Mapping[str, Prepared]]
 ) -> Cards:
@@ -86,7 +98,8 @@ def prepare(
         settings = {**common, **preparation.settings.get(folder, {})}
         with begin_stage(out / folder, settings, record=CORPUS_RECORD) as step:
             if not step.done:
-                sets = sets or read(preparation)  # the sets of a corpus are read together
+                # the sets of a corpus are read together
+                sets = sets or _read_whole(read, preparation)
                 task = folder.partition("/")[0]  # "er" of "er/fold-1"
                 step.finish(settings | {"task": task} | _write_set(out / folder, sets[folder]))
             cards[folder] = step.card

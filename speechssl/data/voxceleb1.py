@@ -20,6 +20,7 @@ from speechssl.data.superb_sets import (
     prepare,
     read_fields,
 )
+from speechssl.errors import InputError
 
 SID_COUNTS = {"train": 138_361, "dev": 6_904, "test": 8_251, "speakers": 1_251}
 ASV_COUNTS = {
@@ -76,7 +77,9 @@ def _read_split_list(preparation: Preparation) -> list[tuple[str, str]]:
     """Read (split of SID, recording), from lines such as "1 id10001/1zcIwhmdeo4/00001.wav"."""
     listed = []
     path = preparation.find("iden_split.txt", "meta/iden_split.txt")
-    for _, (code, name, *_) in read_fields(path, 2):
+    for place, (code, name, *_) in read_fields(path, 2):
+        if code not in ("1", "2", "3"):
+            raise InputError(f"{place} has the split {code}, not 1 to 3; download it again")
         listed.append((SPLITS[int(code) - 1], name))
     return listed
 

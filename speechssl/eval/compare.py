@@ -90,7 +90,7 @@ def read_results(folders: Sequence[Path], systems: Sequence[str] = ()) -> list[S
     or they are damaged.
     """
     scores: list[Scores] = []
-    for folder in dict.fromkeys(folders):
+    for folder in {folder.resolve(): folder for folder in folders}.values():
         paths = sorted(folder.glob("scores/*/*.parquet"))
         if not paths:
             raise InputError(

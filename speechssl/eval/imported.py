@@ -211,6 +211,8 @@ def _parse_answers(values: Any, file: Path, corpus: Corpus) -> dict[str, dict[st
         file,
         "write a JSON object of question id -> answer, as SQuAD's scorer takes it",
     )
+    if not values:
+        raise InputError(f"{file} holds no answers; write one for every question id")
     ids = {q.id for q in corpus.questions}
     answerable = {q.id for q in corpus.answerable}
     answers = {}
@@ -248,21 +250,25 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _check_seconds(file: Path, answers: Mapping[str, Mapping[str, Any]], corpus: Corpus) -> None:
-    """Raise InputError where more than half of the answers end after their passages, which shows
-    that they are not in seconds; name the unit of time in which they would not."""
+    """Warn on stderr of answers that end after their passages. Raises InputError where more than
+    half of them do, which shows that they are not in seconds, and names the unit of time in which
+    they would not."""
     seconds = {q.id: corpus.passages[q.passage].seconds for q in corpus.questions}
     ends = {}
     for name, answer in answers.items():
         if answer["end"] is not None and seconds[name] > 0:
             ends[name] = answer["end"]
     beyond = [name for name, end in ends.items() if end > seconds[name] + TOLERANCE]
-    if 2 * len(beyond) <= len(ends):
+    if not beyond:
         return
     first = beyond[0]
     unit = guess_unit((end, seconds[name]) for name, end in ends.items())
     advice = f"the times look like {unit}: give seconds" if unit else "give seconds"
-    raise InputError(
+    sentence = (
         f"{file}: {len(beyond):,} of {len(ends):,} timed answers end after their passages (that of "
         f"{first} at {ends[first]:g} s, its passage at {seconds[first]:.2f} s); {advice} from "
         "where the recording begins"
     )
+    if 2 * len(beyond) > len(ends):
+        raise InputError(sentence)
+    tqdm.write(sentence, file=sys.stderr)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from speechssl.artifacts import hash_json, replace_file
 from speechssl.augment import Condition
 from speechssl.data.records import Corpus, Question
-from speechssl.errors import InputError
+from speechssl.errors import InputError, cut_error
 
 if TYPE_CHECKING:
     from speechssl.dual.system import TimedAnswer
@@ -43,15 +43,20 @@ def write_items(path: Path, rows: Rows, card: Mapping[str, Any]) -> None:
 
 
 def read_items(path: Path) -> tuple[Rows, dict[str, Any]]:
-    """Read the rows and the card."""
+    """Read the rows and the card. Raises InputError as `read_card` does."""
+    card = read_card(path)
     with pq.ParquetFile(path) as file:
-        rows = file.read(use_threads=False).to_pylist()
-    return rows, read_card(path)
+        return file.read(use_threads=False).to_pylist(), card
 
 
 def read_card(path: Path) -> dict[str, Any]:
-    """Read the card alone."""
-    return dict(json.loads(pq.read_schema(path).metadata[CARD]))
+    """Read the card alone. Raises InputError for a file that is damaged or of another program."""
+    try:
+        return dict(json.loads(pq.read_schema(path).metadata[CARD]))
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise InputError(
+            f"cannot read {path} ({cut_error(error)}); delete it and evaluate again"
+        ) from error
 
 
 def is_current(path: Path, made_from: str) -> bool:

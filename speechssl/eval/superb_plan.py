@@ -250,7 +250,8 @@ def find_data(sets: Data) -> dict[str, Path]:
 def list_parts(task: str, folder: Path, preset: str) -> list[TaskPart]:
     """List the parts of a task: the set in its folder, or the sets in fold-1, fold-2, ... there.
     preset: "auto", "small" or "published". Raises InputError where there is no set."""
-    folds = sorted(folder.glob("fold-*"), key=lambda f: int(f.name.removeprefix("fold-")))
+    folds = [fold for fold in folder.glob("fold-*") if fold.is_dir()]
+    folds.sort(key=lambda fold: int(fold.name.removeprefix("fold-")))
     set_folders = {f"{task}/{fold.name}": fold for fold in folds} or {task: folder}
     parts = []
     for label, set_folder in set_folders.items():

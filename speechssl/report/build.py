@@ -206,7 +206,7 @@ def write_report(o: Report) -> None:
         rows,
         read_artefacts(o.out),
         grid=grid,
-        tables=[make_table(read_json(path)) for path in o.tables],
+        tables=list(map(read_table, o.tables)),
         provenance=describe_machine(),
         synthetic=describe_seen((row.name, row.seen) for row in rows),
     )
@@ -293,6 +293,16 @@ def describe_machine() -> dict[str, str]:
         "Versions": ", ".join(versions),
         "Date": date.today().isoformat(),
     }
+
+
+def read_table(path: Path) -> Table:
+    """Read a JSON table. Raises InputError for a file that is none."""
+    try:
+        return make_table(read_json(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a table (an object with title, columns and rows); {error}"
+        ) from error
 
 
 def read_scores(out: Path) -> list[Scores]:

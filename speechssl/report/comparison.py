@@ -244,7 +244,8 @@ def describe_units(compared: Comparison, metric: str) -> tuple[str, bool]:
     for (_, _, name), estimate in compared.estimates.items():
         if name == metric:
             units = describe_range([estimate.groups], estimate.unit)
-            return units, estimate.groups >= FEWEST
+            groups = [e.groups for (_, _, n), e in compared.estimates.items() if n == metric]
+            return units, min(groups) >= FEWEST
     return "", True
 
 

@@ -52,6 +52,11 @@ class Report:
     seed: Whole = option(0, "seed of the choice of questions; the noise is that of `evaluate`")
     tables: tuple[Path, ...] = option((), "JSON tables to add to the page")
 
+    def __post_init__(self) -> None:
+        """Raise InputError for --differ without questions."""
+        if self.differ and not self.corpus:
+            raise InputError("--differ draws questions; give the prepared corpus of them as well")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Compare:

@@ -210,6 +210,7 @@ def serve(o: Serve) -> dict[str, Any]:
         theme = gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"])
         try:
             page.launch(
+                max_file_size="50mb",
                 server_name=o.host,
                 server_port=o.port,
                 share=False,

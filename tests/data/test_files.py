@@ -50,11 +50,16 @@ def test_an_archive_is_unpacked_where_its_readme_alone_lies_beside_it(tmp_path, 
     for folder in (content, source):
         folder.mkdir()
         (folder / "README.md").touch()
-    (content / "z.wav").touch()
+    for name in ("y.wav", "z.wav"):
+        (content / name).touch()
     format = {"tgz": "gztar", "zip": "zip"}[suffix]
     Path(shutil.make_archive(source / "a", format, content)).rename(source / f"a.{suffix}")
     assert unpack(source, out, [source / f"a.{suffix}"]) == [source, out / "unpacked"]
     assert (out / f"unpacked/a.{suffix}/z.wav").is_file()
+    for name in ("y.wav", "z.wav"):  # unpacked by hand, and the README deleted
+        (source / name).touch()
+    (source / "README.md").unlink()
+    assert unpack(source, tmp_path / "none", [source / f"a.{suffix}"]) == [source]
 
 
 def test_recordings_in_hidden_folders_are_not_listed(tmp_path):

@@ -211,12 +211,13 @@ def test_times_of_dev_are_moved_by_the_exact_lengths_before_them(dev, tmp_path):
     refused("other inputs", prepare_nmsqa, Nmsqa(source=dev, out=tmp_path / "out", workers=1))
 
 
-def test_questions_without_recording_or_answers_are_set_aside(dev, tmp_path):
+def test_questions_without_recording_answers_or_id_are_set_aside(dev, tmp_path):
     same_id = row(1, answers={"answer_start": [5, 5, 5]})  # 5 is a wrong offset
     unanswered = row(3, question=9, answers=None)
-    write_table(dev / "dev.parquet", [row(1), silent_row(2, 7), same_id, unanswered])
+    nameless = [row(2, id=None), row(2, id="")]
+    write_table(dev / "dev.parquet", [row(1), silent_row(2, 7), same_id, unanswered, *nameless])
     facts, corpus, _ = prepare_split(dev, tmp_path)
-    assert facts["set_aside"] == {prepare.NOT_FOUND: 1, nmsqa.NO_ANSWERS: 1}
+    assert facts["set_aside"] == {prepare.NOT_FOUND: 1, nmsqa.NO_ANSWERS: 1, nmsqa.NO_ID: 2}
     assert [q.id for q in corpus.questions] == ["id-0_0-1", "id-0_0-1#2"]
     assert corpus.questions[1].answers[0].char_start is None
     # files of the original release name the recording that the table does not name
@@ -225,6 +226,7 @@ def test_questions_without_recording_or_answers_are_set_aside(dev, tmp_path):
     facts, corpus, _ = prepare_split(dev, tmp_path, out="more")
     assert corpus.questions[1].answers[0].start is None
     assert corpus.questions[1].passage == "context-0_0"
+    assert count_remarks(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_without_recordings_a_split_is_text_only(tmp_path):
