@@ -226,7 +226,6 @@ def test_questions_without_recording_answers_or_id_are_set_aside(dev, tmp_path):
     facts, corpus, _ = prepare_split(dev, tmp_path, out="more")
     assert corpus.questions[1].answers[0].start is None
     assert corpus.questions[1].passage == "context-0_0"
-    assert count_remarks(facts, nmsqa.TEXTLESS) == 1
 
 
 def test_without_recordings_a_split_is_text_only(tmp_path):
