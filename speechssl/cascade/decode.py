@@ -130,13 +130,13 @@ class BeamDecoder:
 
     def _keep_best(self, prefixes: list[_Prefix], ranks: np.ndarray) -> np.ndarray:
         """Return the ranks (P, V) of new prefixes, -inf for all but as many as the beam can keep;
-        every symbol is a word. ranks: (P, V) without the language model."""
+        every symbol is a word. ranks: (P, V) without the language model, which is added in
+        place."""
         # (V,) for each context would fill the memory: those of prefixes that are gone are dropped
         contexts = {p.context for p in prefixes}
         self._symbol_scores = {c: s for c, s in self._symbol_scores.items() if c in contexts}
         parents = {p.text: row for row, p in enumerate(prefixes)}
         joined = []  # row and symbol of what becomes a prefix that is there, and adds to its paths
-        ranks = ranks.copy()
         for row, prefix in enumerate(prefixes):
             if prefix.context not in self._symbol_scores:
                 log_probs = self.model.compute_log_probs(prefix.context)[self._words]

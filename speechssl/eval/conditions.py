@@ -71,7 +71,9 @@ def _expand_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
     try:
         return [parse_condition(text)]
     except InputError:
-        if not snrs:
+        _, has_number, _ = text.rpartition("+")[2].rpartition("@")
+        # the number of pink@500 is the fault; a file may have an @ in its name
+        if not snrs or (has_number and not Path(text).exists()):
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
 

@@ -241,12 +241,11 @@ def name_family(crossing: Crossing) -> str:
 def describe_units(compared: Comparison, metric: str) -> tuple[str, bool]:
     """Describe the units that all intervals of a metric draw, such as "8 voices × askers", and say
     whether they are enough for intervals."""
-    for (_, _, name), estimate in compared.estimates.items():
-        if name == metric:
-            units = describe_range([estimate.groups], estimate.unit)
-            groups = [e.groups for (_, _, n), e in compared.estimates.items() if n == metric]
-            return units, min(groups) >= FEWEST
-    return "", True
+    estimates = [e for (_, _, name), e in compared.estimates.items() if name == metric]
+    if not estimates:
+        return "", True
+    units = describe_range([estimates[0].groups], estimates[0].unit)
+    return units, all(estimate.groups >= FEWEST for estimate in estimates)
 
 
 # ---- compare.json

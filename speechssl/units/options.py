@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
+from speechssl.errors import InputError
 from speechssl.options import (
     DEVICE,
     DRAWN,
@@ -92,6 +93,8 @@ class Fit:
 
     def __post_init__(self) -> None:
         _check_spectral(self)
+        if self.share is not None and self.recordings is not None:
+            raise InputError("--share and --recordings exclude each other; give one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -225,7 +225,7 @@ def test_other_questions_are_refused_or_left_out(tmp_path):
 def test_what_cannot_be_compared_is_named(tmp_path):
     dev, out = tmp_path / "dev", tmp_path / "out"
     refused("nowhere has no scores", read_results, [tmp_path / "nowhere"])
-    write_scores(dev, "a", make_lines(0.5, seed=0))
+    damaged = write_scores(dev, "a", make_lines(0.5, seed=0))
     write_scores(dev, "b", make_lines(0.5, seed=1))
     results = read_results([dev])
     refused("the system 'c'; choose from a, b", read_results, [dev], ["c"])
@@ -233,6 +233,9 @@ def test_what_cannot_be_compared_is_named(tmp_path):
     refused("no result has em", compare, results, "em")
     refused("is not a pair of systems", write_comparison, out, dev, pairs=("a,b,c",))
     assert not out.exists()
+    assert len(read_results([dev, dev / "../dev"])) == len(read_results([dev]))
+    damaged.write_bytes(b"no table")
+    refused(r"cannot read .*clean\.parquet", read_results, [tmp_path / "dev"])
 
 
 # ---- what is written

@@ -360,6 +360,7 @@ def test_a_name_is_no_path_and_not_that_of_an_evaluated_system(import_and_score,
 @pytest.mark.parametrize(
     ("predictions", "message"),
     [
+        ({}, "mine.json holds no answers"),
         (3, "mine.json: .* an object is expected; write a JSON object"),
         ({"x": "boat"}, "the question x"),
         ({"a": 3}, "the answer of a: the record is a whole number"),

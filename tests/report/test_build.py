@@ -187,9 +187,13 @@ def test_units_are_shown_only_of_the_models_that_made_the_predictions(capsys):
     ("options", "expected"),
     [
         ({"conditions": ("pink@5",)}, "has no answers in pink@5"),
+        ({"tables": ("card.json",)}, "card.json is not a table"),
         ({"differ": ("dual", "nobody")}, "has no answers of nobody"),
+        ({"differ": ("dual", "cascade-x"), "corpus": None}, "give the prepared corpus"),
     ],
 )
 def test_reports_that_cannot_be_written_are_refused(folder, options, expected):
     corpus, out = folder
-    refused(expected, lambda: write_report(Report(out=out, corpus=corpus, examples=1, **options)))
+    options = {"corpus": corpus} | options
+    options["tables"] = tuple(corpus / name for name in options.get("tables", ()))
+    refused(expected, lambda: write_report(Report(out=out, examples=1, **options)))

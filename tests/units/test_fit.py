@@ -112,6 +112,7 @@ def test_bad_recordings_are_listed_and_left_out(folder, tmp_path, capsys):
         ("corpus", "mfcc", {"split": "dev"}, "dev"),
         ("audio", "mfcc", {"layer": 1, "precision": "bf16"}, "--layer and --precision"),
         ("audio", "mfcc", {"clusters": 60, "budget": 50}, "--clusters"),
+        ("audio", "mfcc", {"share": 0.5, "recordings": 2}, "--share and --recordings"),
     ],
 )
 def test_a_refused_fit_writes_nothing(
