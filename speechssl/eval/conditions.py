@@ -71,11 +71,18 @@ def _expand_snrs(text: str, snrs: Sequence[float]) -> list[Condition]:
     try:
         return [parse_condition(text)]
     except InputError:
-        _, has_number, _ = text.rpartition("+")[2].rpartition("@")
-        # the number of pink@500 is the fault; a file may have an @ in its name
-        if not snrs or (has_number and not Path(text).exists()):
+        # the number of pink@500 is the fault; the @ of a@b/bus.wav belongs to its name
+        if not snrs or _is_number(text.rpartition("@")[2]):
             raise
         return [parse_condition(f"{text}@{snr:g}") for snr in snrs]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_trained_noises(where: str | Path) -> frozenset[str]:

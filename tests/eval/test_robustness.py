@@ -44,6 +44,7 @@ def test_conditions_without_an_snr_of_their_own_get_every_one():
     chains = ("reverb@0.9+kitchen.wav", "pitch@-2+m+g+r", "a@b/bus.wav")
     _, *settings = list_settings((), chains, (5.0,))
     assert [s.condition.text for s in settings] == [f"{chain}@5" for chain in chains]
+    refused("pink@500", list_settings, (), ("pink@500",), (5.0,))
 
 
 # ---- the whole
