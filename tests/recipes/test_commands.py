@@ -41,6 +41,7 @@ CORPUS = [
 # no stage has made them
 INPUTS = {
     "minisqa/run.sh": ["hubert-2/encoder/", "dual-1/"],
+    "odsqa/pinyin.sh": ["text/odsqa/test-textq/"],
     "odsqa/run.sh": ["corpus/train-tts/"],
     "odsqa/spoken.sh": [
         "minisqa/models/plain/dual/",
@@ -75,7 +76,9 @@ RUNS = [
     (script.relative_to(ROOT / "recipes").as_posix(), config.name)
     for script in sorted(ROOT.glob("recipes/*/run.sh"))
     for config in sorted(script.parent.glob("*.yaml"))
-    if not config.stem.startswith(("choose", "downstream", "measure", "people", "spoken", "text"))
+    if not config.stem.startswith(
+        ("choose", "downstream", "measure", "people", "pinyin", "spoken", "text")
+    )
 ]
 RUNS += [("units/readers.sh", name) for name in ("base.yaml", "smoke.yaml", "kokoro.yaml")]
 RUNS += [("units/measure.sh", name) for name in ("measure.yaml", "measure-smoke.yaml")]
@@ -85,6 +88,7 @@ RUNS += [
     for name in ("", "-smoke", "-phones", "-phones-smoke")
 ]
 RUNS += [("odsqa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
+RUNS += [("odsqa/pinyin.sh", name) for name in ("pinyin.yaml", "pinyin-smoke.yaml")]
 RUNS += [("odsqa/spoken.sh", name) for name in ("spoken.yaml", "spoken-smoke.yaml")]
 RUNS += [("toefl_qa/text.sh", name) for name in ("text.yaml", "text-smoke.yaml")]
 RUNS += [("robustness/downstream.sh", "downstream-small.yaml")]

@@ -220,6 +220,10 @@ def test_odsqa_as_text(tmp_path):
     rows = read_json(exp / "table.json")["rows"]
     assert {row[0] for row in rows} == readers
     assert {row[1] for row in rows} == {"written", "test-textq", "dev"}
+    pinyin = tmp_path / "pinyin"
+    run("odsqa/pinyin.sh", "recipes/odsqa/pinyin-smoke.yaml", str(pinyin), TEXT=str(exp))
+    rows = read_json(pinyin / "table.json")["rows"]
+    assert {row[1] for row in rows} == {"cascade-given", "text"}
     minisqa, spoken = tmp_path / "minisqa", tmp_path / "spoken"
     (minisqa / "models").mkdir(parents=True)
     (minisqa / "models/plain").symlink_to(model_folder("people-en"))
