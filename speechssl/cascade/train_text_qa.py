@@ -34,6 +34,7 @@ from speechssl.dual.fitting import (
     save_trained,
     select_questions,
     sweep_learning_rates,
+    train_seen_tokens,
 )
 from speechssl.dual.model import SpanModel, load_reader
 from speechssl.dual.options import QaOptions
@@ -88,7 +89,9 @@ def train_text_qa(o: TrainTextQa) -> None:
 
             layout = make_layout(o.qa, *find_special_tokens(tokenizer))
             evaluation = make_word_evaluation(o, model, layout, codec)
-            results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
+            parts = [ids for e in examples for ids in (e.question, e.passage)]
+            with train_seen_tokens(model, layout, parts):
+                results = fit_spans(model, examples, layout, o.qa, o.out, evaluation)
 
             if is_main():
                 tokenizer.save_pretrained(o.out)

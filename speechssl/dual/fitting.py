@@ -8,13 +8,15 @@ evaluated on held-out items while it is trained, and sweeps choose by these scor
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -50,6 +52,7 @@ from speechssl.textlm.encoders import (
     count_positions,
     remove_dropout,
 )
+from speechssl.textlm.symbols import SeenTokens
 from speechssl.training import Batch, Evaluation, describe_steps, fit, write_by_main
 
 T = TypeVar("T")
@@ -98,6 +101,20 @@ def fit_spans(
     folder = out / "checkpoints"
     counts = {"examples": len(examples), "cut_questions": truncated}
     return counts | fit_reader(model, batches, layout, options, folder, evaluation)
+
+
+@contextmanager
+def train_seen_tokens(model: Any, layout: Layout, parts: Iterable[np.ndarray]) -> Iterator[None]:
+    """Train, within the block, the embeddings of the specials and of these tokens alone. parts:
+    arrays of ids, all that training reads."""
+    table = model.embedding
+    if not table.weight.requires_grad:
+        yield
+        return
+    seen = np.unique(np.concatenate([[layout.cls, layout.sep, layout.pad], *parts]))
+    model.embedding = SeenTokens(table, torch.from_numpy(seen.astype(np.int64)))
+    yield
+    model.embedding = model.embedding.merge()
 
 
 def fit_reader(

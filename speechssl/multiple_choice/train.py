@@ -4,6 +4,7 @@ which are here called its symbols."""
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from speechssl.dual.fitting import (
     save_trained,
     select_questions,
     sweep_learning_rates,
+    train_seen_tokens,
 )
 from speechssl.dual.model import load_reader
 from speechssl.dual.train import check_start_units, load_held_out_units, make_unit_encoder
@@ -119,7 +121,13 @@ def fit_choice(o: TrainChoice, symbols: Symbols) -> tuple[ChoiceModel, Layout, d
         model.embedding.codes = codes
     evaluation = make_evaluation(o, symbols, model, layout)
     batches = ChoiceBatches(examples, layout, o.qa)
-    metrics = fit_reader(model, batches, layout, o.qa, o.out / "checkpoints", evaluation)
+    parts = []
+    for e in examples:
+        parts += [e.choice.question, *e.choice.options, e.choice.passage]
+    # audio words have codes, and a unit may be replaced by any other
+    reads_words = isinstance(symbols, WordSymbols)
+    with train_seen_tokens(model, layout, parts) if reads_words else nullcontext():
+        metrics = fit_reader(model, batches, layout, o.qa, o.out / "checkpoints", evaluation)
     return model, layout, metrics | {"examples": len(examples), "left_out": len(left_out)}
 
 

@@ -35,6 +35,36 @@ UNUSED = re.compile(r"^(\[unused\d+\]|<unused\d+>|madeupword\d+)$")
 SPECIALS = 3  # [CLS], [SEP], [PAD] follow the K symbols in the table
 
 
+class SeenTokens(nn.Module):
+    """This table trains the rows of the tokens that it has seen, and keeps the others as they are.
+
+    The others would have a gradient of 0: training is that of the whole table, in less time and
+    memory. Of the 250,000 tokens of a multilingual encoder a corpus has some thousands.
+    """
+
+    def __init__(self, table: nn.Embedding, seen: torch.Tensor) -> None:
+        """table: (V, E), whose weights are shared; seen: (N,) different ids of tokens."""
+        super().__init__()
+        self.embedding_dim = table.embedding_dim
+        places = torch.full((table.num_embeddings,), -1)
+        places[seen] = torch.arange(len(seen))
+        self.register_buffer("places", places, persistent=False)  # (V,), in `seen`, or -1
+        self.register_buffer("ids", seen, persistent=False)
+        self.table = nn.Embedding.from_pretrained(table.weight.detach())
+        self.seen = nn.Embedding.from_pretrained(table.weight.detach()[seen], freeze=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Embed ids (B, S) as (B, S, E)."""
+        places = self.places[ids]
+        seen = self.seen(places.clamp(min=0))
+        return torch.where(places[..., None] < 0, self.table(ids), seen)
+
+    def merge(self) -> nn.Embedding:
+        """Return the whole table, with the rows that were trained."""
+        weights = self.table.weight.index_copy(0, self.ids, self.seen.weight.detach())
+        return nn.Embedding.from_pretrained(weights, freeze=False)
+
+
 def list_specials(symbols: int) -> tuple[int, int, int]:
     """Return the ids of [CLS], [SEP] and [PAD] in a table of K symbols."""
     return symbols, symbols + 1, symbols + 2

@@ -2,6 +2,7 @@
 killed run goes on; evaluation while training, sweeps, families of text encoders, pieces."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -448,6 +449,20 @@ def test_text_qa_with_adapters_trains_no_embeddings_and_goes_on_with_those_of_it
     assert second.state_dict().keys() == first.state_dict().keys()
     assert second_card["trained_parameters"] == first_card["trained_parameters"]
     assert torch.equal(second.embedding.weight, first.embedding.weight)
+
+
+def test_training_on_the_words_that_occur_is_that_of_the_whole_table(corpus, tmp_path, monkeypatch):
+    train_text_reader(corpus, tmp_path / "seen")
+    weights = load_file(tmp_path / "seen/checkpoints/checkpoint-2/model.safetensors")
+    monkeypatch.setattr(cascade_train, "train_seen_tokens", lambda *_: nullcontext())
+    train_text_reader(corpus, tmp_path / "whole")
+    seen, whole = (load_reader(tmp_path / name)[0].state_dict() for name in ("seen", "whole"))
+    assert 3 < len(weights["embedding.seen.weight"]) < len(whole["embedding.weight"])
+    assert seen.keys() == whole.keys()
+    for name, weight in whole.items():
+        assert torch.allclose(seen[name], weight, atol=1e-6), name
+    trained = seen["embedding.weight"] != weights["embedding.table.weight"]
+    assert trained.any()
 
 
 # ---- pieces, which are frequent n-grams of units
