@@ -10,6 +10,8 @@ EXP=exp/toefl_qa-text
 choose_source toefl-qa
 # An arm is what the reader learns before TOEFL's questions; ARM-only has not learnt TOEFL's:
 #   minilm        nothing
+#   minilm-long   nothing, in four times the steps
+#   e5-long       the same, multilingual-e5-small in the place of all-MiniLM-L6-v2
 #   exams         DREAM's and MCTest's questions
 #   squad         SQuAD's
 #   squad-exams   SQuAD's, then DREAM's and MCTest's
@@ -41,6 +43,11 @@ if stage 3 "multiple choice on TOEFL-QA, from each beginning"; then
   for arm in $ARMS; do
     case $arm in
       minilm) train_choice corpus "$arm/choice-text" toefl ;;
+      minilm-long) train_choice corpus "$arm/choice-text" toefl-long ;;
+      e5-long)
+        python recipes/fetch.py multilingual-e5-small
+        train_choice corpus "$arm/choice-text" toefl-long --text-encoder intfloat/multilingual-e5-small
+        ;;
       squad) train_choice corpus "$arm/choice-text" toefl --start "$START" ;;
       *exams) train_choice corpus "$arm/choice-text" toefl --start "$EXP/$arm-only/choice-text" ;;
     esac

@@ -13,6 +13,8 @@ from speechssl.results import Row, Table, describe_rows, format_interval, read_r
 
 ARMS = {
     "minilm": "nothing: all-MiniLM-L6-v2",
+    "minilm-long": "nothing: all-MiniLM-L6-v2, 400 steps",
+    "e5-long": "nothing: multilingual-e5-small, 400 steps",
     "exams-only": "DREAM's and MCTest's questions; not TOEFL's",
     "exams": "DREAM's and MCTest's questions",
     "squad": "SQuAD's",
