@@ -174,7 +174,7 @@ def test_toefl_qa_as_text(tmp_path):
     assert [q.correct for q in exams] == [(0,), (1,), (1,), (1,), (1,)]
     assert exams[1].text == "Who: Tom or Ann?"
     rows = read_json(exp / "dev/table.json")["rows"]
-    assert len(rows) == 8
+    assert len(rows) == 9
 
 
 def write_question(path, number, context, question, answer):
