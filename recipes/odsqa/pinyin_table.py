@@ -18,31 +18,40 @@ from speechssl.stats import estimate_difference, estimate_mean
 
 READERS = ("plain", "pinyin", "plain-errors", "pinyin-errors")
 NOT_FITTED = "articles not fitted on"
+LOST = "text − cascade-given"  # F1 lost by the errors of the recogniser
+SYSTEMS = ("cascade-given", "text", LOST)
 PAIRS = (("pinyin", "plain"), ("pinyin-errors", "plain-errors"), ("plain-errors", "plain"))
 
 
-def read_mean_scores(folder: Path, split: str, system: str) -> pd.DataFrame | None:
-    """Read the scores of a reader, one row a question, with the mean of F1 over its seeds; None for
-    a reader that was not run."""
-    paths = sorted(folder.glob(f"*/{split}/scores/{system}/clean.parquet"))
-    if not paths:
-        return None
-    scores = [pd.read_parquet(path).sort_values("id", ignore_index=True) for path in paths]
-    if any(not s["id"].equals(scores[0]["id"]) for s in scores):
-        raise ValueError(f"{folder}: seeds have answered different questions")
-    return scores[0].assign(f1=sum(s["f1"] for s in scores) / len(scores), seeds=len(scores))
+def read_scores(folder: Path, split: str, system: str) -> pd.DataFrame:
+    """Read the scores of a reader, one row a question, F1 in a column for each of its seeds; an
+    empty table for a reader that was not run."""
+    if system == LOST:
+        given, text = (read_scores(folder, split, name) for name in SYSTEMS[:2])
+        seeds = list_seeds(given)
+        return given.assign(**(text[seeds] - given[seeds]))
+    scores = pd.DataFrame()
+    for path in sorted(folder.glob(f"*/{split}/scores/{system}/clean.parquet")):
+        of_seed = pd.read_parquet(path).sort_values("id", ignore_index=True)
+        if scores.empty:
+            scores = of_seed
+        if not scores["id"].equals(of_seed["id"]):
+            raise ValueError(f"{folder}: seeds have answered different questions")
+        scores[f"seed {path.parts[-5]}"] = of_seed["f1"]
+    return scores
+
+
+def list_seeds(scores: pd.DataFrame) -> list[str]:
+    """List the columns with the F1 of a seed."""
+    return [name for name in scores if name.startswith("seed ")]
 
 
 def make_rows(exp: Path, split: str, system: str) -> list[tuple[str, ...]]:
     """Make the rows of one split, one for every part of it. Readers with errors are compared on the
-    articles that their errors were not fitted on."""
+    articles that their errors were not fitted on, and two readers by the seeds of both."""
     fitted = set((exp / "questions/fitted.txt").read_text().split())
-    scores = {}
-    for reader in READERS:
-        of_reader = read_mean_scores(exp / "answers" / reader, split, system)
-        if of_reader is not None:
-            scores[reader] = of_reader
-    anyone = next(iter(scores.values()))
+    scores = {reader: read_scores(exp / "answers" / reader, split, system) for reader in READERS}
+    anyone = next(of_reader for of_reader in scores.values() if not of_reader.empty)
     parts = select_parts(anyone, system, set())
     not_fitted = anyone[~anyone["passage"].isin(fitted)]
     if len(not_fitted):
@@ -50,19 +59,27 @@ def make_rows(exp: Path, split: str, system: str) -> list[tuple[str, ...]]:
     rows = []
     for label, part in parts.items():
         units = group_by_article(part)
-        means, values = {}, {}
+        seeds = {}  # reader -> its seeds, where it may be shown
         for reader, of_reader in scores.items():
             if label == NOT_FITTED or not reader.endswith("errors"):
-                values[reader] = of_reader.loc[part.index, "f1"]
-                means[reader] = estimate_mean(values[reader], units).percent
-        cells = [format_interval(means.get(reader)) for reader in READERS]
+                seeds[reader] = list_seeds(of_reader)
+        cells = []
+        for reader in READERS:
+            mean = None
+            if seeds.get(reader):
+                f1 = scores[reader].loc[part.index, seeds[reader]].mean(axis=1)
+                mean = estimate_mean(f1, units).percent
+            cells.append(format_interval(mean))
         for first, second in PAIRS:
-            if first in values and second in values:
-                gain = estimate_difference(values[first], values[second], units)
-                text = format_interval(gain.interval.percent, "+")
-                cells.append(f"{text}, {gain.p_value:.3f}")
-            else:
+            common = [seed for seed in seeds.get(first, []) if seed in seeds.get(second, [])]
+            if not common:
                 cells.append("–")
+                continue
+            of_first, of_second = (
+                scores[reader].loc[part.index, common].mean(axis=1) for reader in (first, second)
+            )
+            gain = estimate_difference(of_first, of_second, units)
+            cells.append(f"{format_interval(gain.interval.percent, '+')}, {gain.p_value:.3f}")
         rows.append((split, system, label, str(len(part)), *cells))
     return rows
 
@@ -71,13 +88,14 @@ def main(exp: Path) -> None:
     rows: list[tuple[str, ...]] = []
     splits = sorted({path.name for path in exp.glob("answers/*/*/*")})
     for split in splits:
-        for system in ("cascade-given", "text"):
+        for system in SYSTEMS:
             rows += make_rows(exp, split, system)
     gains = (f"{first} − {second}, p" for first, second in PAIRS)
     columns = ("split", "read", "part", "questions", *READERS, *gains)
-    seeds = len(list(exp.glob("answers/plain/*")))
+    seeds = [f"{reader} {len(list(exp.glob(f'answers/{reader}/*')))}" for reader in READERS]
     note = (
-        f"F1 in percent, mean of {seeds} seeds; 95 % intervals draw articles; p is not corrected."
+        f"F1 in percent, means over seeds ({', '.join(seeds)}); 95 % intervals draw articles; p is "
+        "not corrected."
     )
     table = Table("Plain and pinyin on ODSQA's transcripts", columns, tuple(rows), note)
     write_json(exp / "table.json", table.values)
