@@ -12,6 +12,7 @@ from speechssl.artifacts import (
     hash_files,
     hash_json,
     lock_folder,
+    parse_json,
     read_json,
     replace_file,
     write_text,
@@ -63,6 +64,12 @@ def test_hashes_depend_on_contents_and_not_on_the_order_of_keys(tmp_path):
 def test_a_damaged_card_is_refused(tmp_path, content):
     (tmp_path / "card.json").write_text(content)
     refused("card.json.*make it again", read_json, tmp_path / "card.json")
+
+
+def test_a_name_twice_in_json_is_refused():
+    assert parse_json('{"a": {"b": 1}, "b": 2}') == {"a": {"b": 1}, "b": 2}
+    with pytest.raises(ValueError, match="the name 'b' twice"):
+        parse_json('{"a": [{"b": 1, "b": 2}]}')
 
 
 def test_a_stage_is_done_when_its_card_is_written(tmp_path):

@@ -100,9 +100,10 @@ def test_rows_in_memory_hold_their_recordings(tmp_path):
     refused("holds a corpus already", make_corpus, tmp_path / "out", {"test": ([ROME], [])})
 
 
-def test_nan_of_pandas_is_an_empty_cell(tmp_path):
-    columns = "audio transcript speaker language words start end char_start"
-    empty = dict.fromkeys(columns.split(), float("nan"))
+@pytest.mark.parametrize("empty_number", [float("nan"), "nan", "None", "-"])
+def test_nan_of_pandas_is_an_empty_cell(tmp_path, empty_number):
+    empty = dict.fromkeys("audio transcript speaker language words".split(), float("nan"))
+    empty |= dict.fromkeys(("start", "end", "char_start"), empty_number)
     passages = [{**empty, "id": "p", "text": "rome was founded"}]
     question = {"id": float("nan"), "passage": "p", "text": "what was founded", "answer": "rome"}
     make_corpus(tmp_path / "out", {"test": (passages, [empty | question])})
