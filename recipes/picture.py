@@ -53,7 +53,8 @@ def read_real_questions(page: Path) -> pd.DataFrame:
         match = CELL.match(cell)
         if match:
             value, low, high = map(float, match.groups())
-            scores.append((row.partition(" (")[0], speech, value, low, high))  # without a remark
+            system = row.partition(" (")[0].replace("`", "")  # without a remark
+            scores.append((system, speech, value, low, high))
     return pd.DataFrame(scores, columns=["system", "speech", "value", "low", "high"])
 
 

@@ -2,6 +2,7 @@
 data differ."""
 
 import json
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -158,6 +159,14 @@ def test_systems_that_do_not_cross_are_said_not_to(sweep, level, better):
     crossing = find_crossing(sweep)
     assert (crossing.at, crossing.share) == (None, 0)
     assert f"{better} is ahead everywhere" in describe_crossing(crossing)
+
+
+def test_points_that_disagree_are_named_with_who_is_ahead_there(sweep):
+    crossing = find_crossing(sweep)
+    first, *_, last = crossing.points
+    apart = replace(crossing, points=(first, last), at=None, between=None)
+    ahead = "the cascade is ahead at 0.0 %, dual is ahead at 80.0 %"
+    assert ahead in describe_crossing(apart)
 
 
 @pytest.mark.parametrize(
