@@ -28,7 +28,7 @@ def read_scores(folder: Path, split: str, system: str) -> pd.DataFrame:
     empty table for a reader that was not run."""
     if system == LOST:
         given, text = (read_scores(folder, split, name) for name in SYSTEMS[:2])
-        seeds = list_seeds(given)
+        seeds = [seed for seed in list_seeds(given) if seed in text]
         return given.assign(**(text[seeds] - given[seeds]))
     scores = pd.DataFrame()
     for path in sorted(folder.glob(f"*/{split}/scores/{system}/clean.parquet")):
